@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 
 from preflight.contract.plan import Plan
 from preflight.contract.spec import STRICT
-from preflight.contract.verdicts import BatchOutcome, Confidence, Knob, ProbeOutcome, ProbePhase, Verdict
+from preflight.contract.verdicts import BatchOutcome, Confidence, ProbeOutcome, ProbePhase, TrialKnob, Verdict
 from training.prediction import Prediction
 
 Seconds = Annotated[float, Field(ge=0)]
@@ -23,7 +23,7 @@ Ratio = Annotated[float, Field(gt=0)]
 class Trial:
     """One plan that was considered."""
 
-    knob: Knob
+    knob: TrialKnob
     plan: Plan
     verdict: Verdict
     note: str

@@ -7,7 +7,6 @@ from typing import Final
 
 from preflight.container.resources import Resources
 from preflight.contract.plan import Plan
-from preflight.contract.verdicts import Knob
 from training.system.requirements import MORE_SHARED_MEMORY, SHARED_MEMORY
 
 DEFAULT_SECONDS: Final = 45.0
@@ -18,13 +17,6 @@ COMPILE_SECONDS: Final = 20.0
 UNLIMITED: Final = 1 << 62
 PREFETCH: Final = 2
 """Batches that each loader worker keeps ready: torch's own default."""
-
-MAIN: Final[tuple[Knob, ...]] = ("precision", "allocator", "threads", "micro_batch", "loader")
-"""Without these a search is not complete."""
-OTHERS: Final[tuple[Knob, ...]] = (
-    "prefetch", "weight_gradients", "eval_batch", "affinity", "interop", "compile"
-)  # fmt: skip
-KNOBS: Final[tuple[Knob, ...]] = (*MAIN, *OTHERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

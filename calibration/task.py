@@ -10,11 +10,10 @@ from typing import Final, Literal
 from calibration.cache.plan_cache import PlanCache
 from calibration.cache.signature import has_bfloat16
 from calibration.result import CalibrationResult
-from calibration.space import DEFAULT_SECONDS, KNOBS, Space, thread_counts
+from calibration.space import DEFAULT_SECONDS, Space, thread_counts
 from preflight.container.resources import Resources
-from preflight.contract.plan import Plan
+from preflight.contract.plan import KNOBS, KnobName, Plan
 from preflight.contract.spec import MAX_BATCH, TrainSpec
-from preflight.contract.verdicts import Knob
 from training.data.dataset_info import DatasetInfo
 from training.data.split import split
 from training.process.fork_server.client import ForkServer
@@ -59,7 +58,7 @@ class Task:
     """Of a sample as float32."""
     advice: Literal["off", "auto", "asked"] = "off"
     """Whether larger batches are measured: `auto`, where the training is long; `asked`, always."""
-    knobs: frozenset[Knob] = frozenset(KNOBS)
+    knobs: frozenset[KnobName] = frozenset(KNOBS)
     unsteadiness: float = 0.0
     """Standard deviation of the logarithm of the machine's speed over days (calibration/cache/gauge_history.py)."""
     earlier: tuple[CalibrationResult, ...] = ()
@@ -80,7 +79,7 @@ class Options:
     """Longest time, the starting of processes apart."""
     explicit_seconds: bool = False
     """Whether `seconds` was asked for by the job, and is no default."""
-    knobs: tuple[Knob, ...] | None = None
+    knobs: tuple[KnobName, ...] | None = None
     """Knobs that may change; None: all."""
     thorough: bool = False
     """True: the finding is for later jobs, so that all of `seconds` may be spent, however short this training is."""
@@ -88,7 +87,7 @@ class Options:
     """Measure larger batches however short the training is."""
 
     @property
-    def turned(self) -> tuple[Knob, ...]:
+    def turned(self) -> tuple[KnobName, ...]:
         """Knobs that may change, none where none are named."""
         return KNOBS if self.knobs is None else self.knobs
 

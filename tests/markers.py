@@ -6,6 +6,7 @@
 import ast
 import functools
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -31,6 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the markers; note each process that is started where tests that need one are deselected."""
     for name in ("torch", "redis", "process", "browser"):
         config.addinivalue_line("markers", f"{name}: needs it; set by tests/markers.py")
+    config.addinivalue_line("markers", "sampled(n): all its cases but the first n are slow")
     if is_deselected(config, "process"):
         sys.addaudithook(lambda event, args: started.append(str(args[0])) if event == "subprocess.Popen" else None)
 
@@ -44,9 +46,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return any(is_deselected(config, name) and needs(collection_path, name) for name in PACKAGES) or None
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` deselects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test."""
+    cases = Counter[object]()
     for item in items:
+        if isinstance(item, pytest.Function) and (sampled := item.get_closest_marker("sampled")):
+            if item.get_closest_marker("slow") is None:
+                cases[item.function] += 1
+            if cases[item.function] > sampled.args[0]:
+                item.add_marker("slow")
         names = set(getattr(item, "fixturenames", ()))
         if isinstance(item, pytest.Function):
             names |= set(item.function.__code__.co_names)

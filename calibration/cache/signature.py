@@ -11,12 +11,10 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from calibration.space import KNOBS
 from preflight.container.resources import Resources
-from preflight.contract.plan import Plan
+from preflight.contract.plan import KNOBS, KnobName, Plan
 from preflight.contract.registry import MODELS, find
 from preflight.contract.spec import TrainSpec
-from preflight.contract.verdicts import Knob
 from training.data.dataset_info import DatasetInfo
 from training.data.split import split
 from training.process.launch import find_tcmalloc
@@ -61,7 +59,7 @@ def _digest(fields: dict[str, JsonValue]) -> str:
 
 def signature(
     spec: TrainSpec, baseline: Plan, resources: Resources, info: DatasetInfo, *,
-    knobs: Collection[Knob] = KNOBS, root: Path = Path("/"),
+    knobs: Collection[KnobName] = KNOBS, root: Path = Path("/"),
 ) -> Signature:  # fmt: skip
     """Return the signature of training `spec` on the data set `info` in a container with `resources`.
 

@@ -11,9 +11,8 @@ from calibration.races.racing import DROP_BELOW, fit_side_by_side, race, race_se
 from calibration.races.run import SearchRun
 from calibration.races.timing import PATIENCE, epoch_seconds
 from calibration.result import Trial
-from calibration.space import MAIN
-from preflight.contract.plan import Plan
-from preflight.contract.verdicts import ADOPTED, Knob, Verdict
+from preflight.contract.plan import NEEDED, Plan
+from preflight.contract.verdicts import ADOPTED, TrialKnob, Verdict
 from preflight.statistics import MIN_PAIRS, Comparison
 
 GAIN: Final = 1.03
@@ -26,7 +25,7 @@ COSINE: Final = 0.99
 """Least cosine between the gradients of a reduced precision and those of float32."""
 
 
-def evaluate(run: SearchRun, knob: Knob, best: Plan, plan: Plan) -> bool:
+def evaluate(run: SearchRun, knob: TrialKnob, best: Plan, plan: Plan) -> bool:
     """Measure a plan against the best one; return whether it won."""
     tried, run.noise = Tried(knob, plan, run.backend.now()), ""
     if run.records.crashed_before(plan):
@@ -56,7 +55,7 @@ def evaluate(run: SearchRun, knob: Knob, best: Plan, plan: Plan) -> bool:
     return end_trial(run, tried, verdict, note, best, comparison)
 
 
-def judge(run: SearchRun, knob: Knob, best: Plan, plan: Plan, comparison: Comparison) -> tuple[Verdict, str]:
+def judge(run: SearchRun, knob: TrialKnob, best: Plan, plan: Plan, comparison: Comparison) -> tuple[Verdict, str]:
     """Return the verdict on a plan and a note."""
     ratio = comparison.ratio
     if knob == "compile" and plan.compile:
@@ -74,7 +73,7 @@ def judge(run: SearchRun, knob: Knob, best: Plan, plan: Plan, comparison: Compar
         return "dropped", f"slower (95 %) after {comparison.pairs} pairs"
     if ratio >= GAIN and comparison.low > 1:
         return "won", ""
-    if ratio >= LIKELY and knob in MAIN and plan.precision == best.precision:
+    if ratio >= LIKELY and knob in NEEDED and plan.precision == best.precision:
         return "won", "likely, not proven"
     return ("lost" if ratio <= 1 and comparison.high <= 1 else "level"), ""
 

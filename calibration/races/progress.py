@@ -6,9 +6,8 @@ from typing import Final
 from calibration.races.run import SearchRun
 from calibration.races.timing import epoch_seconds
 from calibration.result import Trial
-from calibration.space import MAIN
-from preflight.contract.plan import Plan
-from preflight.contract.verdicts import ADOPTED, Knob, Verdict
+from preflight.contract.plan import NEEDED, Plan
+from preflight.contract.verdicts import ADOPTED, TrialKnob, Verdict
 from preflight.statistics import MIN_PAIRS, Comparison, slowest
 
 CLEAR: Final = 1.15
@@ -22,7 +21,7 @@ OBVIOUS: Final = 3.0
 class Tried:
     """A plan that is being tried, for the sake of one knob."""
 
-    knob: Knob
+    knob: TrialKnob
     plan: Plan
     began: float
     """By the backend's clock, in seconds."""
@@ -99,7 +98,7 @@ def note_trial(run: SearchRun, trial: Trial) -> None:
     run.tell(trial)
 
 
-def skip(run: SearchRun, knob: Knob, plan: Plan, why: str, *, reached: bool = True) -> None:
+def skip(run: SearchRun, knob: TrialKnob, plan: Plan, why: str, *, reached: bool = True) -> None:
     """Report a plan that is not worth a measurement, or was not `reached`."""
     saving_s, cost_s = run.expected.get(plan, (None, None))
     trial = Trial(
@@ -109,7 +108,7 @@ def skip(run: SearchRun, knob: Knob, plan: Plan, why: str, *, reached: bool = Tr
     note_trial(run, trial)
 
 
-def skip_for_time(run: SearchRun, knob: Knob, plan: Plan, why: str) -> None:
+def skip_for_time(run: SearchRun, knob: TrialKnob, plan: Plan, why: str) -> None:
     """Skip a plan that the search does not reach; without a main knob it is not complete."""
-    run.complete &= knob not in MAIN
+    run.complete &= knob not in NEEDED
     skip(run, knob, plan, why, reached=False)

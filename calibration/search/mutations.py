@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Final
 
@@ -15,9 +16,11 @@ from calibration.space import (
     Turned,
     loader_bytes,
 )
-from preflight.contract.plan import Plan
-from preflight.contract.verdicts import Knob
+from preflight.contract.knobs import Knob
+from preflight.contract.plan import PARTS, KnobName, Plan, changed
 from training.system.requirements import SHARED_MEMORY
+
+Mutations = Callable[[Plan, Space, SearchState], Turned]
 
 MIN_MICRO_BATCH: Final = 16
 """Smaller micro-batches are not tried for speed: every layer is called that often more."""
@@ -174,9 +177,23 @@ def compiles(best: Plan, space: Space, known: SearchState) -> Turned:
     return [plan]
 
 
-MUTATIONS: Final[Mapping[Knob, Callable[[Plan, Space, SearchState], Turned]]] = {
+SPECIAL: Final[Mapping[KnobName, Mutations]] = {
     "allocator": allocators, "precision": precisions, "threads": threads, "micro_batch": micro_batches,
     "eval_batch": eval_batches, "loader": loaders, "affinity": affinities, "interop": interops, "compile": compiles,
     "weight_gradients": weight_gradients, "prefetch": prefetches,
 }  # fmt: skip
-"""Knob -> its mutations; a new knob is one entry here and one in `Knob`."""
+"""Knobs whose values depend on the container or on measurements."""
+
+
+def mutations(knob: KnobName) -> Mutations:
+    """Return the mutations of a knob: its function here, else each value that its field in the plan names to try."""
+    return SPECIAL.get(knob) or partial(_listed, PARTS[knob])
+
+
+def _listed(parts: Mapping[str, Knob], best: Plan, space: Space, known: SearchState) -> Turned:  # noqa: ARG001
+    return [
+        changed(best, **{name: value})
+        for name, knob in parts.items()
+        for value in knob.tries
+        if value != getattr(best, name)
+    ]

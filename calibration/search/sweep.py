@@ -8,12 +8,12 @@ from calibration.races.progress import skip, skip_for_time
 from calibration.races.racing import race_seconds
 from calibration.races.run import SearchRun
 from calibration.races.timing import epoch_seconds
-from calibration.search.mutations import MUTATIONS
-from calibration.space import KNOBS, SearchState, Skipped
+from calibration.search.mutations import mutations
+from calibration.space import SearchState, Skipped
 from calibration.worth.earlier import whole_plan
 from calibration.worth.expectation import expect, is_affordable
-from preflight.contract.plan import Plan
-from preflight.contract.verdicts import Knob
+from preflight.contract.plan import KNOBS, KnobName, Plan
+from preflight.contract.verdicts import TrialKnob
 
 
 def sweep(run: SearchRun, best: Plan, memory: Memory) -> Plan:
@@ -30,24 +30,24 @@ def sweep(run: SearchRun, best: Plan, memory: Memory) -> Plan:
     return best
 
 
-def _first_knobs(run: SearchRun, best: Plan) -> list[Knob]:
+def _first_knobs(run: SearchRun, best: Plan) -> list[KnobName]:
     """Return what has to be decided first: loader workers disturb other races, a neighbour makes threads wait."""
-    first: list[Knob] = ["loader"] if best.loader_workers else []
+    first: list[KnobName] = ["loader"] if best.loader_workers else []
     return first + (["threads"] if run.evidence[run.reference].disturbed else [])
 
 
-def _next_knob(run: SearchRun, left: list[Knob], best: Plan, memory: Memory) -> Knob:
+def _next_knob(run: SearchRun, left: list[KnobName], best: Plan, memory: Memory) -> KnobName:
     """Return the knob that is expected to save most for its time; compiling is charged to the plan that it compiles."""
     known = search_state(run, best, memory)
 
-    def rate(knob: Knob) -> float:
-        plans = [plan for plan in MUTATIONS[knob](best, run.space, known) if isinstance(plan, Plan)]
+    def rate(knob: KnobName) -> float:
+        plans = [plan for plan in mutations(knob)(best, run.space, known) if isinstance(plan, Plan)]
         return max((expect(run, knob, best, plan, known).rate for plan in plans), default=0.0)
 
     return max((knob for knob in left if knob != "compile"), key=rate, default="compile")
 
 
-def sweep_knob(run: SearchRun, knob: Knob, best: Plan, memory: Memory) -> Plan:
+def sweep_knob(run: SearchRun, knob: KnobName, best: Plan, memory: Memory) -> Plan:
     """Turn one knob as long as it gains; return the best plan then."""
     if knob == "micro_batch":  # needs whole batches
         part, run.cut = run.cut, run.task.batch_size
@@ -57,12 +57,12 @@ def sweep_knob(run: SearchRun, knob: Knob, best: Plan, memory: Memory) -> Plan:
     return _sweep(run, knob, best, memory)
 
 
-def _sweep(run: SearchRun, knob: Knob, best: Plan, memory: Memory) -> Plan:
+def _sweep(run: SearchRun, knob: KnobName, best: Plan, memory: Memory) -> Plan:
     tried, start = {best, run.own, run.reference}, best
     while True:
         # Each result may make the next plan needless; only halving continues from the plan that won.
         origin = best if knob == "micro_batch" else start
-        turned = MUTATIONS[knob](origin, run.space, search_state(run, best, memory))
+        turned = mutations(knob)(origin, run.space, search_state(run, best, memory))
         candidate = next((each for each in turned if _plan_of(each) not in tried), None)
         if candidate is None:
             return best
@@ -74,7 +74,7 @@ def _sweep(run: SearchRun, knob: Knob, best: Plan, memory: Memory) -> Plan:
             best = plan
 
 
-def _try(run: SearchRun, knob: Knob, best: Plan, plan: Plan, memory: Memory) -> bool:
+def _try(run: SearchRun, knob: TrialKnob, best: Plan, plan: Plan, memory: Memory) -> bool:
     """Measure a plan where that is worth its time; return whether it won."""
     kept = knob != "compile" and run.records.lookup(best, plan) is not None
     expected = expect(run, knob, best, plan, search_state(run, best, memory))

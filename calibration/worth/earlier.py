@@ -1,33 +1,25 @@
 """Earlier findings on processors like this one, and the whole plan among them that is worth a race at once."""
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from calibration.cache.plan_cache import CachedPlan, PlanCache
 from calibration.cache.signature import Signature, processor_label
 from calibration.result import CalibrationResult
 from calibration.space import Space
-from preflight.contract.plan import Plan
-from preflight.contract.verdicts import Knob
+from preflight.contract.plan import KNOBS, PARTS, KnobName, Plan, changed
 
 MOST: Final = 16
 """Findings that are read: the nearest ones."""
 
-Change = Callable[[Plan, Plan], Plan]
-TAKE: Final[dict[Knob, Change]] = {
-    "precision": lambda own, won: replace(own, precision=won.precision, memory_format=won.memory_format),
-    "allocator": lambda own, won: replace(own, allocator=won.allocator),
-    "threads": lambda own, won: replace(own, threads=won.threads),
-    "loader": lambda own, won: replace(
-        own, loader_workers=won.loader_workers, prefetch_factor=won.prefetch_factor
-    ),
-    "affinity": lambda own, won: replace(own, affinity=won.affinity),
-    "interop": lambda own, won: replace(own, interop=won.interop),
-    "weight_gradients": lambda own, won: replace(own, weight_gradients=won.weight_gradients),
-    "compile": lambda own, won: replace(own, compile=won.compile),
-}  # fmt: skip
-"""Knob -> its part of another plan, taken over; batches and their shares are a matter of model and memory."""
+WITH: Final[Mapping[KnobName, tuple[str, ...]]] = {"loader": ("prefetch_factor",)}
+"""Knob -> fields of another knob that have no meaning without it."""
+
+
+def take(knob: KnobName, own: Plan, won: Plan) -> Plan:
+    """Return a plan with a knob's part of another one; that of a knob that is not portable stays."""
+    names = [name for name, part in PARTS[knob].items() if part.portable]
+    return changed(own, **{name: getattr(won, name) for name in (*names, *WITH.get(knob, ()))}) if names else own
 
 
 def earlier_findings(cache: PlanCache, key: Signature) -> tuple[CalibrationResult, ...]:
@@ -45,26 +37,28 @@ def _same(entry: CachedPlan, key: Signature, fact: str) -> bool:
     return entry.what.get(fact) == {**key.workload, **key.limits}.get(fact)
 
 
-def whole_plan(own: Plan, earlier: Sequence[CalibrationResult], space: Space, knobs: Collection[Knob]) -> Plan | None:
+def whole_plan(
+    own: Plan, earlier: Sequence[CalibrationResult], space: Space, knobs: Collection[KnobName]
+) -> Plan | None:
     """Return the user's plan with what won in the nearest earlier finding; None where that is one knob or none."""
     for finding in earlier:
         if finding.confirmation is None or not finding.confirmation.proven:
             continue
         plan, taken = own, 0
         for knob in ("precision", "allocator", "threads", "affinity", "interop"):
-            changed = TAKE[knob](plan, finding.plan) if knob in knobs else plan
-            if changed != plan and _available(changed, space):
-                plan, taken = changed, taken + 1
+            candidate = take(knob, plan, finding.plan) if knob in knobs else plan
+            if candidate != plan and _available(candidate, space):
+                plan, taken = candidate, taken + 1
         return plan if taken > 1 else None
     return None
 
 
-def plain_plan(own: Plan, space: Space, knobs: Collection[Knob]) -> Plan:
+def plain_plan(own: Plan, space: Space, knobs: Collection[KnobName]) -> Plan:
     """Return the container's default for the user's batches: one thread for each whole core, the rest plain."""
     plain = Plan(threads=space.threads[0], micro_batch=own.micro_batch)
     plan = own
-    for knob, take in TAKE.items():
-        plan = take(plan, plain) if knob in knobs else plan
+    for knob in KNOBS:
+        plan = take(knob, plan, plain) if knob in knobs else plan
     return plan
 
 

@@ -19,7 +19,7 @@ from calibration.races.timing import epoch_seconds
 from calibration.space import COMPILE_SECONDS, SearchState
 from calibration.worth.priors import Change, change_of, informed
 from preflight.contract.plan import Plan
-from preflight.contract.verdicts import Knob
+from preflight.contract.verdicts import TrialKnob
 from training.process.launch import process_config
 
 TRAININGS: Final = 100
@@ -68,7 +68,7 @@ class Expected:
         return f"would save about {max(0.0, self.saving_s):.1f} s of the {self.cost_s:.1f} s that testing it costs"
 
 
-def expect(run: SearchRun, knob: Knob, best: Plan, plan: Plan, known: SearchState) -> Expected:
+def expect(run: SearchRun, knob: TrialKnob, best: Plan, plan: Plan, known: SearchState) -> Expected:
     """Return what racing `plan` against the best one is expected to save and to cost.
 
     The saving is the probability of winning, times the share of the time that is gained then, times the rest of the
@@ -90,7 +90,7 @@ def expect(run: SearchRun, knob: Knob, best: Plan, plan: Plan, known: SearchStat
     return Expected(saving_s, cost_s, prior.probability)
 
 
-def _change(run: SearchRun, knob: Knob, best: Plan, plan: Plan, known: SearchState) -> Change | None:
+def _change(run: SearchRun, knob: TrialKnob, best: Plan, plan: Plan, known: SearchState) -> Change | None:
     """Return the kind of change that a trial makes, by the plan it starts from and by the model's layers, too."""
     change = change_of(knob, plan, run.task.space.threads[0], disturbed=bool(run.evidence[best].disturbed))
     if change == "smaller_micro_batch" and plan.micro_batch > best.micro_batch:

@@ -3,24 +3,19 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from calibration.result import CalibrationResult, Trial
-from preflight.contract.plan import Plan
-from preflight.contract.verdicts import ADOPTED, Knob
+from preflight.contract.plan import PARTS, KnobName, Plan
+from preflight.contract.verdicts import ADOPTED, TrialKnob
 
 PRIOR_WEIGHT: Final = 2.0
 """Trials that a prior counts for beside those of earlier calibrations."""
 NEIGHBOURING: Final = 1.5
 """Gain assumed of threads for cores, where the user's plan has more or fewer: twice as many cores are 1.7x here."""
 
-Change = Literal[
-    "default", "earlier", "bfloat16", "channels_last", "bfloat16_alone", "bfloat16_without_batch_norms",
-    "channels_last_without_batch_norms", "float32", "tcmalloc",
-    "quota_threads", "cores_threads", "fewer_threads", "fewer_threads_disturbed", "whole_batch", "smaller_micro_batch",
-    "no_loader", "loader", "prefetch", "eval_batch", "affinity", "interop", "weight_gradients", "compile", "no_compile",
-]  # fmt: skip
-"""Kind of change that a trial makes; the chances of a kind are alike."""
+Change = str
+"""Kind of change that a trial makes, whose chances are alike: one of `PRIORS`, else a knob."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +45,6 @@ PRIORS: Final[Mapping[Change, Prior]] = {
     # 0.4x to 1.0x with group norms (matrix); layers without any norm may gain as those with batch norms.
     "channels_last_without_batch_norms": Prior(0.1, 1.2),
     "float32": Prior(0.5, 1.5),
-    "tcmalloc": Prior(0.3, 1.06),
     # Of a quota with a fraction one more thread used up what is left in half of the containers (issue 23).
     "quota_threads": Prior(0.5, 1.15),
     "cores_threads": Prior(0.8, NEIGHBOURING),
@@ -61,18 +55,13 @@ PRIORS: Final[Mapping[Change, Prior]] = {
     "smaller_micro_batch": Prior(0.25, 1.05),  # what it saves for certain is memory
     "no_loader": Prior(0.9, 1.3),  # workers reach less than half of the data path in the process (docs/decisions.md)
     "loader": Prior(0.3, 1.2),
-    "prefetch": Prior(0.2, 1.05),
-    "eval_batch": Prior(0.3, 1.1),
-    "affinity": Prior(0.2, 1.05),
-    "interop": Prior(0.1, 1.05),
-    "weight_gradients": Prior(0.5, 1.05),  # ResNet-18 in bfloat16 (calibration/search/mutations.py)
     "compile": Prior(0.4, 1.12),  # 1.2x is the most it ever gained (COMPILE_GAIN)
     "no_compile": Prior(0.5, 1.1),
 }
 """From figures measured on two vCPUs (Zen 5, avx512_bf16) where a source is named; else cautious."""
 
 
-def change_of(knob: Knob, plan: Plan, cores: int, *, disturbed: bool) -> Change | None:
+def change_of(knob: TrialKnob, plan: Plan, cores: int, *, disturbed: bool) -> Change | None:
     """Return the kind of change that a trial makes in a container with `cores` whole cores; None: the user's plan.
 
     `disturbed`: whether something else used the processors meanwhile.
@@ -84,12 +73,10 @@ def change_of(knob: Knob, plan: Plan, cores: int, *, disturbed: bool) -> Change 
             return "bfloat16" if plan.memory_format == "channels_last" else "bfloat16_alone"
         case "precision":
             return "channels_last" if plan.memory_format == "channels_last" else "float32"
-        case "allocator":
-            return "tcmalloc"
         case "threads" if plan.threads == cores:
             return "cores_threads"
         case "threads":
-            fewer: Change = "fewer_threads_disturbed" if disturbed else "fewer_threads"
+            fewer = "fewer_threads_disturbed" if disturbed else "fewer_threads"
             return "quota_threads" if plan.threads > cores else fewer
         case "micro_batch":
             return "smaller_micro_batch"
@@ -107,12 +94,18 @@ def informed(change: Change, earlier: Sequence[CalibrationResult], cores: int) -
     The table counts for `PRIOR_WEIGHT` trials: the mean of a beta distribution for the probability, a weighted
     geometric mean for the gain.
     """
-    prior = PRIORS[change]
+    prior = PRIORS.get(change) or _of_knob(change)
     tried = [trial for finding in earlier for trial in finding.trials if _decided(trial, change, cores)]
     gains = [math.log(trial.ratio) for trial in tried if trial.verdict in ADOPTED and trial.ratio and trial.ratio > 1]
     probability = (PRIOR_WEIGHT * prior.probability + len(gains)) / (PRIOR_WEIGHT + len(tried))
     gain = math.exp((PRIOR_WEIGHT * math.log(prior.gain) + sum(gains)) / (PRIOR_WEIGHT + len(gains)))
     return Prior(probability, gain)
+
+
+def _of_knob(name: KnobName) -> Prior:
+    """Return the chances of a knob whose changes are all of one kind, from the table of the plan's fields."""
+    knob = next(iter(PARTS[name].values()))
+    return Prior(knob.chance, knob.gain)
 
 
 def _decided(trial: Trial, change: Change, cores: int) -> bool:

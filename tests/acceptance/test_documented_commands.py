@@ -35,6 +35,7 @@ CALIBRATE_TEST = "tests/unit/worker/cli/commands/test_calibrate_command.py"
 PROFILE_TEST = "tests/unit/worker/cli/commands/test_profile_command.py"
 COMMANDS_TEST = "tests/acceptance/test_commands.py"
 PROCESSES_TEST = "tests/integration/worker/queue/test_worker_processes.py"
+MODELS_TEST = "tests/unit/worker/cli/commands/test_models_command.py"
 RUN_TEST = "tests/integration/preflight/launch/test_command.py"
 DATA_TEST = "tests/acceptance/test_data_sources.py"
 SOURCES_TEST = "tests/unit/worker/jobs/local/test_remote_source.py"
@@ -64,6 +65,13 @@ PROVEN = {
         (PROFILE_TEST, "test_the_table_has_a_row_for_each_phase_of_a_step", "trains MNIST"),
     "preflight train --dataset digits --epochs 3 --json":
         (COMMANDS_TEST, "test_a_profile_has_the_time_of_each_phase", "a training more"),
+    **{
+        f"preflight models {words}": (MODELS_TEST, "test_models_are_promoted_and_rolled_back", "needs promoted models")
+        for words in (
+            "promote JOB --as production --why retrained", "promote JOB --as production", "show production",
+            "rollback production", "remove production",
+        )
+    },
     "preflight predict MODEL IMAGE...":
         (TRAINED_TEST, "test_digits_are_recognized_in_pictures", "needs a model and pictures"),
     "preflight export ARTIFACT":

@@ -101,6 +101,7 @@ def test_another_rq_or_server_works(
     run(environment, "-m", "pytest", "-q", "-m", "not slow", *tests)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("producer", "worker"), [(OLDEST, PINNED), (NEWEST, PINNED), (PINNED, OLDEST)])
 def test_a_producer_of_another_rq_gets_its_result(
     producer: str, worker: str, installed: Installed, settings: Settings, client: Client, run_worker: RunWorker

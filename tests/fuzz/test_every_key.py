@@ -34,6 +34,7 @@ def names_of(row: Key, world: World) -> Iterator[bytes]:
     yield from found[:6]
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("row", FUZZED, ids=lambda row: row.name)
 def test_no_key_ends_a_worker_or_stops_the_next_job(row: Key, redis_url: str, tmp_path: Path) -> None:
     world = World(redis_url, tmp_path / "world")

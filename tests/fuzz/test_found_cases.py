@@ -45,6 +45,7 @@ def test_a_job_cancelled_in_the_queue_has_a_time_to_live(world: World) -> None:
     assert world.drain() == []
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("fault", [Fault.LOSE_REQUEST, Fault.LOSE_ANSWER])
 @pytest.mark.parametrize("commands", range(10))
 def test_no_lost_answer_ends_a_starting_worker(world: World, fault: Fault, commands: int) -> None:
@@ -72,6 +73,7 @@ def suspend_beside_another(world: World, commands: int) -> None:
     assert world.drain() == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("commands", range(6))
 def test_a_suspended_worker_quarantines_no_job_that_another_has_quarantined(world: World, commands: int) -> None:
     """The job's failure was published by both."""
@@ -80,6 +82,7 @@ def test_a_suspended_worker_quarantines_no_job_that_another_has_quarantined(worl
     suspend_beside_another(world, commands)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("commands", range(12))
 def test_a_suspended_worker_runs_no_job_that_has_failed_meanwhile(world: World, commands: int) -> None:
     """It was suspended before its claim, which is the third command, or before its run, which follows the twelfth."""
@@ -98,6 +101,7 @@ def corrupt_by_hash(connection: Redis, key: str) -> None:
     connection.hset(key, "x", "x")
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("corrupt", [corrupt_by_string, corrupt_by_hash])
 @pytest.mark.parametrize(
     "key",

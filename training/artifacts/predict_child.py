@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -11,9 +12,18 @@ from pydantic.dataclasses import dataclass as validated
 
 from preflight.errors import InvalidConfig
 from preflight.files.journal import JournalWriter
+from training.artifacts.as_trained import read_as_trained
 from training.artifacts.loading import find, load
 from training.artifacts.onnx_child import CLASSES, CONFIDENCE, FILLED, IMAGES, INVERTED, PROBABILITIES
-from training.artifacts.preprocess import MOST_PIXELS, Reading, read_as_imported, read_colour_picture, read_drawing
+from training.artifacts.preprocess import (
+    MOST_PIXELS,
+    Picture,
+    Reading,
+    read_as_imported,
+    read_colour_picture,
+    read_drawing,
+    read_file,
+)
 from training.importing.form import Form
 from training.process.child_main import StopFlag, serve_request
 
@@ -36,7 +46,7 @@ class PredictRequest:
 REQUEST = TypeAdapter(PredictRequest)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Model:
     """A model that can be asked."""
 
@@ -50,15 +60,27 @@ class Model:
     uncertain_below: float | None
     """Probability below which an answer is uncertain; None: not measured."""
     recognize: "Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.float32]]"
-    """Takes one image [C, H, W], returns probabilities [classes]."""
+    """Takes images [N, C, H, W], returns probabilities [N, classes]."""
 
-    def read(self, path: Path, most_pixels: int) -> Reading:
+    @cached_property
+    def quoted(self) -> tuple[str, ...]:
+        """The names of the classes as JSON."""
+        return tuple(json.dumps(name) for name in self.names)
+
+    def is_uncertain(self, probability: float) -> bool | None:
+        """Whether an answer of this probability is uncertain; None: the model's threshold was not measured."""
+        return None if self.uncertain_below is None else bool(probability < self.uncertain_below)
+
+    def read(self, path: Path | Picture, most_pixels: int) -> Reading:
         """Return the picture at `path` as the model takes it; raises `InvalidConfig`."""
         channels, height, width = self.shape
         if self.inverted is not None:
             form = Form(height=height, width=width, channels=channels, invert=self.inverted)
             return Reading(read_as_imported(path, form, most_pixels))
         if channels == 1:
+            known = read_as_trained(read_file(path), height, width, self.filled)
+            if known is not None:
+                return Reading(known[None])
             return read_drawing(path, height, width, self.filled, most_pixels=most_pixels)
         return Reading(read_colour_picture(path, height, width, most_pixels=most_pixels))
 
@@ -76,19 +98,19 @@ def open_model(path: Path) -> Model:
     return _exported(path) if path.suffix == ".onnx" else _trained(path)
 
 
-def predict(model: Model, path: Path, journal: JournalWriter, *, most_pixels: int = MOST_PIXELS) -> None:
+def predict(model: Model, path: Path, journal: JournalWriter) -> None:
     """Record `prediction` with what the model sees in the picture at `path`, or `refused` with why not."""
     try:
-        reading = model.read(path, most_pixels)
+        reading = model.read(path, MOST_PIXELS)
     except InvalidConfig as error:
         journal.write("refused", {"message": error.message}, durable=True)
         return
-    probabilities = model.recognize(reading.image)
+    (probabilities,) = model.recognize(reading.image[None])
     label = int(probabilities.argmax())
     said = {
         "label": label, "name": model.names[label], "confidence": float(probabilities[label]),
         "classes": [*model.names], "probabilities": probabilities.tolist(),
-        "uncertain": None if model.uncertain_below is None else bool(probabilities[label] < model.uncertain_below),
+        "uncertain": model.is_uncertain(float(probabilities[label])),
         "reading": reading.described(),
     }  # fmt: skip
     journal.write("prediction", {"image": str(path), **said}, durable=True)
@@ -103,9 +125,9 @@ def _trained(path: Path) -> Model:
     whole = load(trained)
     torch.set_num_threads(1)  # more would wait for each other over one small image
 
-    def recognize(image: "npt.NDArray[np.uint8]") -> "npt.NDArray[np.float32]":
+    def recognize(images: "npt.NDArray[np.uint8]") -> "npt.NDArray[np.float32]":
         with torch.inference_mode():
-            found: npt.NDArray[np.float32] = whole(torch.from_numpy(image)[None])[0].numpy()
+            found: npt.NDArray[np.float32] = whole(torch.from_numpy(images)).numpy()
         return found
 
     names = tuple(reads.name(label) for label in range(reads.classes))
@@ -123,6 +145,8 @@ def _exported(path: Path) -> Model:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # a training may need the processor
     try:
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's errors have no class in common
@@ -139,8 +163,8 @@ def _exported(path: Path) -> Model:
     classes = session.get_outputs()[0].shape[1]
     names = json.loads(said[CLASSES]) if CLASSES in said else [str(label) for label in range(classes)]
 
-    def recognize(image: "npt.NDArray[np.uint8]") -> "npt.NDArray[np.float32]":
-        found: npt.NDArray[np.float32] = session.run([PROBABILITIES], {IMAGES: image[None]})[0][0]
+    def recognize(images: "npt.NDArray[np.uint8]") -> "npt.NDArray[np.float32]":
+        found: npt.NDArray[np.float32] = session.run([PROBABILITIES], {IMAGES: images})[0]
         return found
 
     inverted = json.loads(said[INVERTED]) if INVERTED in said else None

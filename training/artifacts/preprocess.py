@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
@@ -64,6 +64,17 @@ class Reading:
         }  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture in memory: the bytes of its file."""
+
+    data: bytes = field(repr=False)
+
+    def __str__(self) -> str:
+        """Return what it is called in a sentence."""
+        return "the picture"
+
+
 def measure_fill(images: npt.NDArray[np.uint8]) -> float:
     """Return the median share that a drawing fills in images [N, C, H, W]; 1 where all are empty."""
     import numpy as np
@@ -82,14 +93,16 @@ def _extent(drawn: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
 
 
 def read_picture(
-    path: Path, height: int, width: int, filled: float, *, most_pixels: int = MOST_PIXELS
+    path: Path | Picture, height: int, width: int, filled: float, *, most_pixels: int = MOST_PIXELS
 ) -> npt.NDArray[np.uint8]:
     """Return the image of `read_drawing`, uint8 [height, width]."""
     image: npt.NDArray[np.uint8] = read_drawing(path, height, width, filled, most_pixels=most_pixels).image[0]
     return image
 
 
-def read_drawing(path: Path, height: int, width: int, filled: float, *, most_pixels: int = MOST_PIXELS) -> Reading:
+def read_drawing(
+    path: Path | Picture, height: int, width: int, filled: float, *, most_pixels: int = MOST_PIXELS
+) -> Reading:
     """Return the drawing in the picture at `path` as uint8 [1, height, width], 0 for paper and 255 for ink.
 
     Raises:
@@ -124,7 +137,7 @@ def _as_it_is(grey: npt.NDArray[np.uint8], strokes: Strokes, filled: float) -> n
 
 
 def read_colour_picture(
-    path: Path, height: int, width: int, *, most_pixels: int = MOST_PIXELS
+    path: Path | Picture, height: int, width: int, *, most_pixels: int = MOST_PIXELS
 ) -> npt.NDArray[np.uint8]:
     """Return the picture at `path` as uint8 [3, height, width], scaled to fit in, black around it.
 
@@ -151,7 +164,7 @@ def _fitted(picture: Image.Image, height: int, width: int) -> npt.NDArray[np.uin
     return np.asarray(_opaque(picture).resize(size, by, reducing_gap=3.0))
 
 
-def read_as_imported(path: Path, form: Form, most_pixels: int = MOST_PIXELS) -> npt.NDArray[np.uint8]:
+def read_as_imported(path: Path | Picture, form: Form, most_pixels: int = MOST_PIXELS) -> npt.NDArray[np.uint8]:
     """Return the picture at `path` as uint8 [C, H, W], made as an import makes those of its data set.
 
     Raises:
@@ -160,7 +173,7 @@ def read_as_imported(path: Path, form: Form, most_pixels: int = MOST_PIXELS) -> 
     from training.importing.decoding.pictures import Unusable, decode
 
     try:
-        return decode(_read(path), form, most_pixels)[0]
+        return decode(read_file(path), form, most_pixels)[0]
     except Unusable as error:
         raise InvalidConfig(f"{path} {error}", field="image") from error
 
@@ -186,12 +199,12 @@ def center_digit(ink: npt.NDArray[np.float32], height: int, width: int, filled: 
     return image
 
 
-def _decoded(path: Path, most_pixels: int, pixels_of: Callable[[Image.Image], T]) -> T:
+def _decoded(path: Path | Picture, most_pixels: int, pixels_of: Callable[[Image.Image], T]) -> T:
     """Return `pixels_of` the picture at `path`, upright."""
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     Image.MAX_IMAGE_PIXELS = None  # the bound here is lower, and its sentence says what to do
-    data = _read(path)
+    data = read_file(path)
     try:
         with Image.open(BytesIO(data), formats=FORMATS) as image:
             _require_single_image(image, path, most_pixels)
@@ -210,9 +223,10 @@ def _decoded(path: Path, most_pixels: int, pixels_of: Callable[[Image.Image], T]
         raise InvalidConfig(f"{path} is damaged ({why}); save it again", field="image") from error
 
 
-def _read(path: Path) -> bytes:
+def read_file(path: Path | Picture) -> bytes:
+    """Return the bytes of a picture's file; raises `InvalidConfig`."""
     try:
-        data = read_text(path.resolve(strict=True), LARGEST_FILE)
+        data = path.data if isinstance(path, Picture) else read_text(path.resolve(strict=True), LARGEST_FILE)
     except NotRegular as error:
         raise InvalidConfig(f"{error}; name a picture", field="image") from error
     except OSError as error:
@@ -222,7 +236,7 @@ def _read(path: Path) -> bytes:
     return data
 
 
-def _require_single_image(image: Image.Image, path: Path, most_pixels: int) -> None:
+def _require_single_image(image: Image.Image, path: Path | Picture, most_pixels: int) -> None:
     """Raise `InvalidConfig` for a picture that is too large to be decoded, by its header, or is several."""
     if image.width * image.height > most_pixels:
         raise InvalidConfig(

@@ -5,10 +5,11 @@ import time
 from preflight.container.counters import SystemCounters
 from preflight.container.resources import MemoryUse, Share
 from preflight.files.journal import RecordWriter
+from preflight.tuner.micro_batches import AMPLE
+from preflight.tuner.surroundings import Container
+from training.loop.limit_watch import LimitWatch
+from training.loop.plan_tuner import PlanTuner
 from training.loop.prediction_monitor import PredictionMonitor
-from training.loop.tuning.limit_watch import LimitWatch
-from training.loop.tuning.micro_batches import AMPLE
-from training.loop.tuning.plan_tuner import PlanTuner
 from training.loop.window import Window
 from training.prediction import Prediction
 from training.step.train_state import EpochDone, TrainState
@@ -34,11 +35,22 @@ class ProgressObserver:
         self._used: int | None = None
         self._first_step_at = 0.0
         """Seconds since the epoch; 0 in the first window."""
-        self._tuner = PlanTuner(step, report, prediction, counters)
+        self._tuner = PlanTuner(step, report, prediction, Container(shares=self._shares))
 
     def begin_epoch(self) -> None:
         """Observe that an epoch begins or continues."""
         self._monitor.begin_epoch(self._state.step)
+        self._tuner.resume()
+
+    def end_step(self) -> None:
+        """Observe that a step was made."""
+        changed = self._tuner.end_step()
+        if changed is not None:
+            self._monitor.apply_plan(changed)
+
+    def end_steps(self) -> None:
+        """Observe that the steps of an epoch are made: a validation follows."""
+        self._tuner.pause()
 
     def observe_window(self, window: Window) -> None:
         """Close `window`; report it when a report is due."""
@@ -67,9 +79,8 @@ class ProgressObserver:
             self._used = None  # so that it is read for this window, after which the micro-batch is decided
             self._report.write("warning", {"message": f"{cut.describe()}; the micro-batch follows"})
         if change is not None:
-            machine = SystemCounters(shares=self._shares)
-            prediction = self._tuner.adapt_to(change, machine)
-            self._monitor.predict_anew(prediction, self._step.plan, machine)
+            prediction = self._tuner.adapt_to(change, Container(shares=self._shares))
+            self._monitor.predict_anew(prediction, self._step.plan, SystemCounters(shares=self._shares))
 
     def observe_epoch(self, done: EpochDone) -> None:
         """Compare a whole epoch with its prediction."""

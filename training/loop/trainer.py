@@ -127,6 +127,7 @@ def _train_epoch(
     for images, labels in batches.of(state.epoch, state.step, state.epoch_steps):
         step.end_phase("data")
         window.add(step.run(images, labels, step.rate(state.position, steps, state.steps)))
+        observer.end_step()
         if should_stop():
             checkpointer.save_sync(window.sync_loss())
             raise ChildStopped(f"stopped after step {state.position} of {steps} by a signal")
@@ -136,6 +137,7 @@ def _train_epoch(
         if checkpointer.due():
             checkpointer.save(window.sync_loss())
         step.end_phase("checkpoint")
+    observer.end_steps()
     window.sync_loss()
 
 

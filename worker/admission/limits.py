@@ -13,15 +13,15 @@ UNLIMITED: Final = -1
 
 def require_within_limits(job: TrainJob, timeout: int, settings: Settings, *, repeats: int = 0) -> None:
     """Raise `InvalidConfig` where a job asks for more than this worker's limits; RQ says `timeout` and `repeats`."""
-    spec, plan, largest = job.spec(), job.plan, settings.max_batch_size
+    spec, plan, largest = job.spec(), job.plan.model_dump(), settings.max_batch_size
     asked: tuple[tuple[str, float | None, float | None, str], ...] = (
         ("epochs", spec.epochs, settings.max_epochs, "PREFLIGHT_MAX_EPOCHS"),
         ("batch_size", spec.batch_size, largest, "PREFLIGHT_MAX_BATCH_SIZE"),
-        ("plan.micro_batch", plan.micro_batch, largest, "PREFLIGHT_MAX_BATCH_SIZE"),
-        ("plan.eval_batch", plan.eval_batch, largest, "PREFLIGHT_MAX_BATCH_SIZE"),
-        ("plan.threads", plan.threads, settings.max_threads, "PREFLIGHT_MAX_THREADS"),
-        ("plan.interop", plan.interop, settings.max_threads, "PREFLIGHT_MAX_THREADS"),
-        ("plan.loader_workers", plan.loader_workers, settings.max_loader_workers, "PREFLIGHT_MAX_LOADER_WORKERS"),
+        ("plan.micro_batch", plan["micro_batch"], largest, "PREFLIGHT_MAX_BATCH_SIZE"),
+        ("plan.eval_batch", plan["eval_batch"], largest, "PREFLIGHT_MAX_BATCH_SIZE"),
+        ("plan.threads", plan["threads"], settings.max_threads, "PREFLIGHT_MAX_THREADS"),
+        ("plan.interop", plan["interop"], settings.max_threads, "PREFLIGHT_MAX_THREADS"),
+        ("plan.loader_workers", plan["loader_workers"], settings.max_loader_workers, "PREFLIGHT_MAX_LOADER_WORKERS"),
         (
             "calibration_seconds", job.calibration_seconds, settings.max_calibration_seconds,
             "PREFLIGHT_MAX_CALIBRATION_SECONDS",

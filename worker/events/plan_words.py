@@ -1,36 +1,12 @@
-"""What changed in a plan, and the reasons for it, in a few words."""
+"""The reasons for a plan in a few words."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
 
 from calibration.result import CalibrationResult
 from calibration.verdicts import confirmed_speed, proof_words
-from preflight.contract.plan import Plan
 from preflight.contract.verdicts import ADOPTED, DISTURBED, speedup
-from preflight.events.plan_words import allocator_words
+from preflight.events.plan_words import changes
 from preflight.numbers import plural
-
-
-def changes(before: Plan, after: Plan) -> str:
-    """Return the fields of a plan that differ from `before`."""
-    old = asdict(before)
-    changed = {name: value for name, value in asdict(after).items() if value != old[name]}
-    return ", ".join(_change(name, value) for name, value in changed.items()) or "unchanged"
-
-
-def _change(name: str, value: object) -> str:
-    match name, value:
-        case "threads" | "loader_workers", int(number):
-            return plural(number, name.replace("_", " ")[:-1])
-        case "compile", bool(on):
-            return "compiled" if on else "not compiled"
-        case "allocator", str(allocator):
-            return allocator_words(allocator)
-        case "weight_gradients", "products":
-            return "weight gradients as matrix products"
-        case "precision" | "memory_format" | "affinity", str(word):
-            return word
-    return f"{name.replace('_', '-')} {value}"
 
 
 def reasons(result: CalibrationResult) -> str:

@@ -7,7 +7,7 @@ from calibration.verdicts import OUTCOMES, PHASES
 from preflight import wire
 from preflight.contract.verdicts import DISTURBED, speedup
 from preflight.events.plan_words import plan_line
-from preflight.numbers import plural
+from preflight.numbers import MIB, plural
 from training.step import profiler
 
 VERDICTS: Final = {
@@ -16,7 +16,6 @@ VERDICTS: Final = {
     "failed": "failed", "skipped": "is not worth a measurement",
 }  # fmt: skip
 """Verdict on a trial -> predicate of its sentence."""
-MIB: Final = 1 << 20
 
 
 def sentence(event: wire.AnyEvent) -> str:

@@ -188,7 +188,7 @@ class ModelStore:
         with _reported(self.root):
             files, unfinished = self._kept.keep({**sources, **(beside or {})})
         try:
-            promotion = _promotion(manifest, artifact.name, files, author)
+            promotion = _promotion(manifest, str(manifest.get("job_id", artifact.name)), files, author)
             with _reported(self.root), exclusive(self.root / "lock", silent):
                 former = self._require_version(name, read)
                 if former is not None and former.current.key == promotion.key and self._is_whole(promotion):

@@ -30,7 +30,6 @@ from preflight.redis.retry import (
     REDIS,
     backoff,
     describe_error,
-    is_wrong_type,
 )
 from worker.admission.acceptance import acceptance_ttl
 from worker.admission.admitted_job import AdmittedJob
@@ -49,7 +48,7 @@ from worker.queue.standby import Standby
 from worker.queue.work_horse import MONITOR_INTERVAL
 from worker.state.control import Interrupted, StopSignal
 from worker.state.signals import StopRequests, handle_stop_signals
-from worker.state.supervision import Supervisor
+from worker.state.supervision import Supervisor, is_outage
 from worker.state.worker_lock import WorkerLock
 
 WORKER_TTL: Final = 45
@@ -63,11 +62,6 @@ SUSPENSION_INTERVAL: Final = 0.6
 
 
 T = TypeVar("T")
-
-
-def _is_outage(error: Exception) -> bool:
-    """Whether an error is one of Redis as a whole, which the loop waits for, and not of what a key holds."""
-    return isinstance(error, Interrupted) or (isinstance(error, RedisError) and not is_wrong_type(error))
 
 
 class PreflightWorker(Worker):
@@ -244,7 +238,7 @@ class PreflightWorker(Worker):
         Raises:
             redis.exceptions.RedisError: Redis is away, or denies access.
         """
-        return self._parts.step(part, take, None, passes=_is_outage)
+        return self._parts.step(part, take, None, passes=is_outage)
 
     def _next_id(self, at_once: bool, timeout: float) -> bytes | None:
         move = (self._queue.key, self._queue.intermediate_queue_key, "LEFT", "RIGHT")

@@ -8,8 +8,10 @@ from threading import Event, Thread
 from typing import Final, Literal, TypeVar
 
 import structlog
+from redis.exceptions import RedisError
 
-from preflight.redis.retry import backoff
+from preflight.redis.retry import backoff, is_wrong_type
+from worker.state.control import Interrupted
 
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 30.0
@@ -21,6 +23,11 @@ MAX_ERROR_LENGTH: Final = 200
 T = TypeVar("T")
 
 State = Literal["running", "recovering", "restarting", "ended"]
+
+
+def is_outage(error: Exception) -> bool:
+    """Whether an error is one of Redis as a whole, which a loop waits for, and not of what a key holds."""
+    return isinstance(error, Interrupted) or (isinstance(error, RedisError) and not is_wrong_type(error))
 
 
 @dataclass(frozen=True, slots=True)

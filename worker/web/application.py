@@ -13,6 +13,7 @@ from preflight import Client
 from preflight.redis.connection import PATIENCE, open_async_redis, open_redis
 from preflight.wire import CONTRACT_VERSION
 from worker.config.settings import Settings
+from worker.models.store import open_store
 from worker.state.supervision import Supervisor
 from worker.web.auth import App, AuthMiddleware
 from worker.web.documents.openapi import DocumentedApp
@@ -21,6 +22,7 @@ from worker.web.listing.indexer import Indexer
 from worker.web.middleware.head import HeadMiddleware
 from worker.web.middleware.paced import PacedSending
 from worker.web.middleware.prefix import PrefixMiddleware
+from worker.web.predicting.service import Predictions, PredictMiddleware
 from worker.web.routes.compare import CompareRoutes
 from worker.web.routes.control import ControlRoutes
 from worker.web.routes.errors import add_error_handlers
@@ -28,8 +30,9 @@ from worker.web.routes.events import EventRoutes
 from worker.web.routes.files import FileRoutes
 from worker.web.routes.jobs import JobRoutes
 from worker.web.routes.model_files import ModelFiles
+from worker.web.routes.models import ModelRoutes
 from worker.web.routes.page import add_page
-from worker.web.routes.predict import PredictRoutes
+from worker.web.routes.predict import JobModels, PredictRoutes
 from worker.web.routes.search import SearchRoutes
 from worker.web.routes.service import Service, ServiceRoutes
 from worker.web.streams.broadcaster import Broadcaster
@@ -46,13 +49,13 @@ def create_app(settings: Settings, token: str | None) -> tuple[App, Broadcaster]
         settings: Redis, queue and signing key.
         token: required in every request; None accepts requests from this machine only.
     """
-    app, broadcaster = create_routes(settings)
-    guarded = AuthMiddleware(PacedSending(Compression(app)), token)
+    app, broadcaster, predictions = create_routes(settings)
+    guarded = AuthMiddleware(PredictMiddleware(PacedSending(Compression(app)), predictions), token)
     return HeadMiddleware(PrefixMiddleware(guarded, _prefix(settings))), broadcaster
 
 
-def create_routes(settings: Settings) -> tuple[DocumentedApp, Broadcaster]:
-    """Return the routes without access control, and the broadcaster; does not connect to Redis yet."""
+def create_routes(settings: Settings) -> tuple[DocumentedApp, Broadcaster, Predictions]:
+    """Return the routes without access control, the broadcaster and the predictions; does not connect to Redis yet."""
     key = None if settings.signing_key is None else settings.signing_key.get_secret_value()
     client = Client(settings.redis_url, queue=settings.queue, signing_key=key)
     read_only, prefix = settings.web_readonly == "on", _prefix(settings)
@@ -68,7 +71,8 @@ def create_routes(settings: Settings) -> tuple[DocumentedApp, Broadcaster]:
     broadcaster = Broadcaster(open_async_redis(settings.redis_url, retries=PATIENCE), is_active)
 
     files = ModelFiles(settings)
-    predictions = PredictRoutes(client, files)
+    store, models = open_store(settings), JobModels(files)
+    predictions = Predictions(store)
     indexer = Indexer(Queue(settings.queue, connection=redis))
 
     supervisor = Supervisor()
@@ -80,6 +84,7 @@ def create_routes(settings: Settings) -> tuple[DocumentedApp, Broadcaster]:
         indexer.start(supervisor)
         async with predictions.lifespan():
             yield
+        models.close()
         supervisor.close()
         indexer.close()
         await broadcaster.close()
@@ -99,11 +104,12 @@ def create_routes(settings: Settings) -> tuple[DocumentedApp, Broadcaster]:
     EventRoutes(client, broadcaster).register(app)
     token = None if settings.api_token is None else settings.api_token.get_secret_value()
     FileRoutes(client, files, Tickets(token, prefix)).register(app)
-    predictions.register(app)
-    service = Service(client, redis, broadcaster, supervisor, settings.queue, read_only)
+    PredictRoutes(client, models, predictions).register(app)
+    ModelRoutes(client, store, models, predictions, read_only=read_only).register(app)
+    service = Service(client, redis, broadcaster, predictions, supervisor, settings.queue, read_only)
     ServiceRoutes(service).register(app)
     add_page(app)
-    return app, broadcaster
+    return app, broadcaster, predictions
 
 
 def _prefix(settings: Settings) -> str:

@@ -19,6 +19,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MAX_BODY_BYTES: Final = MAX_JOB_BYTES
 MAX_PICTURE_BYTES: Final = 4 << 20
+MAX_PREDICT_BYTES: Final = 8 << 20
+"""Of a request to the model of an alias: one picture or several."""
 PROTECTED_PATHS: Final = ("/v1/", "/metrics")
 """Prefixes of the paths that need a token: the page holds no data, and platforms poll `/healthz` and `/readyz`."""
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
@@ -161,6 +163,8 @@ def max_body_bytes(path: str) -> int:
     """Return the most bytes that a request posts to `path`: a job's, or a picture's; 0 where no body is read."""
     if not path.startswith("/v1/"):
         return 0
+    if path.endswith("/predict") and path.startswith("/v1/models/"):
+        return MAX_PREDICT_BYTES
     return MAX_PICTURE_BYTES if path.startswith("/v1/jobs/") and path.endswith("/predict") else MAX_BODY_BYTES
 
 
@@ -197,10 +201,13 @@ async def read_body(receive: Receive, most: int) -> bytes | None:
             return bytes(body)
 
 
-async def refuse(send: Send, status: int, reason: str, message: str) -> None:
+async def refuse(
+    send: Send, status: int, reason: str, message: str, *, field: str | None = None,
+    headers: Sequence[tuple[bytes, bytes]] = (),
+) -> None:  # fmt: skip
     """Send an error as a `Problem`."""
-    body = json.dumps({"reason": reason, "field": None, "message": message}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    body = json.dumps({"reason": reason, "field": field, "message": message}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
     if status == 413:  # the rest of the body is not read
         headers.append((b"connection", b"close"))
     if status == 401:

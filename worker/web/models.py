@@ -21,6 +21,8 @@ class Enqueued(ApiModel):
     job_id: JobId
     created: bool
     """False: a job with this id existed already, and nothing was enqueued."""
+    same_request: bool | None = None
+    """Whether that job asks for the same; null: this one was created, or that is not known."""
 
 
 class JobDetail(JobState):
@@ -70,6 +72,61 @@ class Prediction(ApiModel):
     uncertain: bool | None
     """Whether the confidence lies below the model's measured threshold; null: the model has none."""
     reading: PictureReading
+
+
+class ModelVersion(ApiModel):
+    """A promotion in the history of an alias."""
+
+    number: int
+    action: str
+    """promote or rollback."""
+    at: str
+    by: str
+    why: str
+    job_id: str
+    model: str
+    dataset: str
+    test_accuracy: float | None
+    model_sha256: str
+    former: int | None = None
+    """Number of the promotion that a rollback returns to."""
+    kept: bool
+    """Whether its files are still there, so that it can be rolled back to."""
+
+
+class NamedModel(ApiModel):
+    """An alias and the model that it points to."""
+
+    alias: str
+    current: ModelVersion | None = None
+    """None: the file of the alias is damaged, or its signature is wrong."""
+    message: str | None = None
+    """What is wrong with the alias."""
+    history: tuple[ModelVersion, ...] = ()
+    """Promotions, the newest first; empty in a list."""
+
+
+class NamedModels(ApiModel):
+    """All aliases."""
+
+    models: tuple[NamedModel, ...]
+
+
+class ChangeAlias(ApiModel):
+    """Who changes an alias, and why."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    by: Annotated[str, Field(max_length=200)] = "http"
+    why: Annotated[str, Field(max_length=1000)] = ""
+    expect: Annotated[int, Field(ge=0)] | None = None
+    """Number of the promotion that must be in effect; 0: the alias must be new; absent: the one now."""
+
+
+class PromoteModel(ChangeAlias):
+    """Which job's model an alias is to point to."""
+
+    job_id: JobId
 
 
 class Cancelling(ApiModel):

@@ -1,14 +1,15 @@
 """Words in which a calibration tells its findings: what a trial changed, and how it ended."""
 
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
+from preflight.contract.plan import KNOBS
 from preflight.numbers import rough_interval
 
 Confidence = Literal["high", "low"]
-Knob = Literal[
-    "own", "default", "earlier", "allocator", "precision", "threads", "micro_batch", "eval_batch", "loader", "prefetch",
-    "affinity", "interop", "weight_gradients", "compile",
-]  # fmt: skip
+if TYPE_CHECKING:
+    TrialKnob = str
+else:
+    TrialKnob = Literal["own", "default", "earlier", *KNOBS]
 """What a trial turned: a part of the plan that is decided by itself; `own` is the user's plan, `default` that of the
 container, measured first where it is another one, `earlier` the whole of what won on processors like this one."""
 Verdict = Literal["own", "won", "level", "lost", "dropped", "rejected", "failed", "skipped", "kept"]

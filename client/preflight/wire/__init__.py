@@ -36,7 +36,7 @@ from preflight.wire.events import (
     follows_end,
     unflatten,
 )
-from preflight.wire.job import GroupSize, Knob, OwnPlan, TrainJob
+from preflight.wire.job import GroupSize, OwnPlan, TrainJob
 from preflight.wire.job_parsing import encode_job, parse_job, read_job
 from preflight.wire.lifecycle_events import (
     ArtifactUploaded,
@@ -86,7 +86,7 @@ __all__ = (
     "STATE_TTL", "STATUS_BY_EVENT", "TERMINAL_EVENTS", "AnyEvent", "ArtifactUploaded", "BatchAdvice",
     "CalibrationTrial", "CalibrationWinner", "CheckpointSaved", "Count", "DatasetReady", "EpochDone", "Event",
     "GroupChanged", "GroupEvent", "GroupFormed", "GroupMeasured", "GroupShort", "GroupSize", "JobCancelled",
-    "JobFailed", "JobId", "JobInterrupted", "JobResumed", "JobStarted", "JobState", "JobWarning", "Knob", "Label",
+    "JobFailed", "JobId", "JobInterrupted", "JobResumed", "JobStarted", "JobState", "JobWarning", "Label",
     "LoaderConfig", "MemoryProbed", "MemoryRanOut", "ModelBuilt", "ModelInitialized", "OnnxReady", "OwnPlan",
     "PlanAdapted", "PlanFields", "PredictionChecked", "Progress", "ReportReady", "ResourceLimits", "Seconds", "Share",
     "Status", "StepProfile", "Text", "Timestamp", "TrainJob", "TrainResult", "TrainingConfig", "TrainingDone",

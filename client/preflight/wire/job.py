@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from typing import Annotated, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 from pydantic import (
     BeforeValidator,
@@ -14,6 +14,7 @@ from pydantic import (
     Tag,
     TypeAdapter,
     ValidationError,
+    create_model,
     field_validator,
     model_validator,
 )
@@ -27,21 +28,6 @@ from preflight.contract.spec import DEFAULTS, Augmentation, TrainSpec
 from preflight.errors import InvalidConfig
 from preflight.wire.base import DIRECTORIES, MAX_WORKERS, JobId, Wire, is_job_id
 from preflight.wire.validation_errors import NUMBER_TAG, OBJECT_TAG, to_invalid_config
-
-Knob = Literal[
-    "allocator",
-    "precision",
-    "threads",
-    "micro_batch",
-    "eval_batch",
-    "loader",
-    "prefetch",
-    "affinity",
-    "interop",
-    "weight_gradients",
-    "compile",
-]
-"""Parts of a plan that calibration can change."""
 
 INIT_PATTERN: Final = r"^[A-Za-z0-9._-]{1,64}(@[0-9a-f]{8,64})?$"
 """Of a job id or an alias, with a hash or without."""
@@ -77,24 +63,24 @@ Workers = Annotated[
 ]
 
 
-class OwnPlan(Wire):
-    """Parts of the plan that the user sets; calibration measures them first."""
+if TYPE_CHECKING:
+    _AnyPlan = Wire
+else:
+    _AnyPlan = create_model(
+        "_AnyPlan", __base__=Wire, **{name: (type_ | None, None) for name, type_ in plan.TYPES.items()}
+    )
+
+
+class OwnPlan(_AnyPlan):
+    """Parts of the plan that the user sets, fields of `Plan`; calibration measures them first."""
 
     model_config = ConfigDict(strict=True)
 
-    threads: plan.Threads | None = None
-    interop: plan.Threads | None = None
-    micro_batch: plan.MicroBatch | None = None
-    eval_batch: plan.EvalBatch | None = None
-    loader_workers: plan.LoaderWorkers | None = None
-    prefetch_factor: plan.PrefetchFactor | None = None
-    precision: plan.Precision | None = None
-    memory_format: plan.MemoryFormat | None = None
-    allocator: plan.Allocator | None = None
-    affinity: plan.Affinity | None = None
-    weight_gradients: plan.WeightGradients | None = None
-    compile: bool | None = None
-    device: plan.Device | None = None
+    if TYPE_CHECKING:
+
+        def __init__(self, **fields: int | str | bool | None) -> None: ...
+
+        def __getattr__(self, name: str) -> int | str | bool | None: ...
 
     @model_validator(mode="before")
     @classmethod
@@ -178,7 +164,7 @@ class TrainJob(Wire):
     """Steps measured of each plan; null: chosen by memory."""
     calibration_seconds: Annotated[float, Field(gt=0, le=3600)] | None = None
     """Time budget of the calibration, seconds; null: the worker's setting."""
-    calibration_knobs: Annotated[tuple[Knob, ...] | None, BeforeValidator(without_removed_knobs)] = None
+    calibration_knobs: Annotated[tuple[plan.KnobName, ...] | None, BeforeValidator(without_removed_knobs)] = None
     """Knobs that calibration may change; null: all."""
     profile: bool = False
     """Measure the phases of a step."""

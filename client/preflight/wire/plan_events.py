@@ -1,37 +1,37 @@
 """Events about the plan: calibration, configuration and changes while training."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import BeforeValidator, create_model, model_validator
 
 from preflight.contract import plan, spec
 from preflight.contract.removed import forget_removed, without_removed_knob
-from preflight.contract.verdicts import Confidence, ProbeOutcome, ProbePhase, Verdict
-from preflight.contract.verdicts import Knob as TrialKnob
+from preflight.contract.verdicts import Confidence, ProbeOutcome, ProbePhase, TrialKnob, Verdict
 from preflight.wire.base import Count, Event, Label, Rate, Ratio, Seconds, Text
 
 
-class PlanFields(Event):
-    """Fields of a plan in an event."""
+def _shown(name: str) -> tuple[object, object]:
+    """Return type and default of a plan's field in an event, which states what is said of every plan."""
+    return plan.TYPES[name], ... if plan.words(name).always else plan.DEFAULTS[name]
 
-    threads: plan.Threads
-    interop: plan.Threads
-    micro_batch: plan.MicroBatch
-    precision: plan.Precision
-    memory_format: plan.MemoryFormat
-    allocator: plan.Allocator
-    eval_batch: plan.EvalBatch = plan.EVAL_BATCH
-    loader_workers: plan.LoaderWorkers = 0
-    prefetch_factor: plan.PrefetchFactor | None = None
-    affinity: plan.Affinity = "free"
-    weight_gradients: plan.WeightGradients = "library"
-    compile: bool = False
-    device: plan.Device = "cpu"
+
+if TYPE_CHECKING:
+    _AnyPlan = Event
+else:
+    _AnyPlan = create_model("_AnyPlan", __base__=Event, **{name: _shown(name) for name in plan.TYPES})
+
+
+class PlanFields(_AnyPlan):
+    """Fields of a plan in an event."""
 
     @model_validator(mode="before")
     @classmethod
     def _forget_removed(cls, fields: object) -> object:
         return forget_removed("plan", fields)
+
+    def plan(self) -> plan.Plan:
+        """Return the plan; raises pydantic's `ValidationError` for fields that exclude each other."""
+        return plan.PLAN.validate_python(self.model_dump(include={*plan.TYPES}), strict=False)
 
 
 class MemoryProbed(Event):

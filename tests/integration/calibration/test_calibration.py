@@ -29,12 +29,10 @@ from calibration.choose import PlanChoice, choose_plan
 from calibration.measure.child import MODULE
 from calibration.races.baseline import RESTARTS
 from calibration.result import Trial
-from calibration.space import KNOBS, MAIN
 from calibration.task import CalibrationContext, Options, memory_for_training, samples_for
 from preflight.container.resources import Resources
-from preflight.contract.plan import Plan
+from preflight.contract.plan import KNOBS, NEEDED, KnobName, Plan
 from preflight.contract.spec import TrainSpec
-from preflight.contract.verdicts import Knob
 from preflight.errors import Cancelled, InvalidConfig
 from preflight.files.journal import decode
 from training.data.dataset_info import DatasetInfo
@@ -176,7 +174,7 @@ class Found(NamedTuple):
     choice: PlanChoice
 
 
-ALL = Options(samples=SAMPLES, seconds=AMPLE, knobs=MAIN)
+ALL = Options(samples=SAMPLES, seconds=AMPLE, knobs=NEEDED)
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +192,7 @@ def test_the_users_plan_is_measured_first(measured: Found) -> None:
     first, *others = measured.scene.trials()
     assert (first.plan, first.knob, first.verdict) == (OWN, "own", "own")
     assert OWN not in [trial.plan for trial in others]
-    turned: set[Knob] = {trial.knob for trial in others}
+    turned: set[KnobName] = {trial.knob for trial in others}
     assert {"precision", "micro_batch", "loader"} <= turned  # one core, one thread count
     assert measured.scene.warnings() == []
 

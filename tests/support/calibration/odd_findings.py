@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from calibration.result import CalibrationResult, Confirmation, MemoryFit, MemoryProbe, Trial
 from preflight.contract.plan import Plan
-from preflight.contract.verdicts import Knob
+from preflight.contract.verdicts import TrialKnob
 from training.prediction import Prediction
 
 MIB = 2**20
@@ -131,7 +131,7 @@ def many_trials(count: int) -> CalibrationResult:
 
 
 def _level(index: int) -> Trial:
-    knobs: tuple[Knob, ...] = ("threads", "micro_batch", "affinity", "interop")
+    knobs: tuple[TrialKnob, ...] = ("threads", "micro_batch", "affinity", "interop")
     high = 0.9 + (index * 37 % 29) / 100
     return Trial(
         knob=knobs[index % 4], plan=replace(OTHER, threads=1 + index % 8, eval_batch=100 + index), verdict="level",

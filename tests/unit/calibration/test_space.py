@@ -14,13 +14,12 @@ from calibration.search.mutations import (
     FETCH_SHARE,
     FORMAT_GAIN,
     MIN_MICRO_BATCH,
-    MUTATIONS,
+    SPECIAL,
     VALIDATION_SHARE,
+    mutations,
 )
 from calibration.space import (
     COMPILE_SECONDS,
-    KNOBS,
-    MAIN,
     PREFETCH,
     SearchState,
     Skipped,
@@ -31,10 +30,10 @@ from calibration.space import (
     thread_counts,
 )
 from preflight.container.resources import Resources, detect
-from preflight.contract.plan import Affinity, Allocator, MemoryFormat, Plan, Precision
-from preflight.contract.verdicts import Knob
+from preflight.contract.plan import KNOBS, NEEDED, Affinity, Allocator, MemoryFormat, Plan, Precision
+from preflight.contract.verdicts import TrialKnob
 
-FIELDS: dict[Knob, set[str]] = {
+FIELDS: dict[TrialKnob, set[str]] = {
     "precision": {"precision", "memory_format"}, "loader": {"loader_workers", "prefetch_factor"},
     "prefetch": {"prefetch_factor"},
 }  # fmt: skip
@@ -79,16 +78,16 @@ def every_plan() -> list[Plan]:
     ]  # fmt: skip
 
 
-def turned(knob: Knob, best: Plan = OWN, space: Space = SPACE, known: SearchState = KNOWN) -> Turned:
-    return MUTATIONS[knob](best, space, known)
+def turned(knob: TrialKnob, best: Plan = OWN, space: Space = SPACE, known: SearchState = KNOWN) -> Turned:
+    return mutations(knob)(best, space, known)
 
 
-def tried(knob: Knob, best: Plan = OWN, space: Space = SPACE, known: SearchState = KNOWN) -> list[Plan]:
+def tried(knob: TrialKnob, best: Plan = OWN, space: Space = SPACE, known: SearchState = KNOWN) -> list[Plan]:
     """Return the plans that a knob would have measured."""
     return [plan for plan in turned(knob, best, space, known) if isinstance(plan, Plan)]
 
 
-def reasons(knob: Knob, best: Plan = OWN, space: Space = SPACE, known: SearchState = KNOWN) -> list[str]:
+def reasons(knob: TrialKnob, best: Plan = OWN, space: Space = SPACE, known: SearchState = KNOWN) -> list[str]:
     """Return why a knob leaves plans out."""
     return [plan.why for plan in turned(knob, best, space, known) if isinstance(plan, Skipped)]
 
@@ -127,9 +126,9 @@ def test_counts_of_any_container(processors: set[int], quota: float | None) -> N
 
 def test_every_knob_has_its_turn() -> None:
     """The main ones first; no knob is forgotten, and a knob named twice would be measured twice."""
-    assert set(MUTATIONS) == set(KNOBS) == {*get_args(Knob)} - {"own", "default", "earlier"}
+    assert set(SPECIAL) <= set(KNOBS) == {*get_args(TrialKnob)} - {"own", "default", "earlier"}
     assert len(set(KNOBS)) == len(KNOBS)
-    assert KNOBS[: len(MAIN)] == MAIN
+    assert KNOBS[: len(NEEDED)] == NEEDED
 
 
 def test_a_knob_turns_itself_alone() -> None:

@@ -8,24 +8,19 @@ from calibration.choose import PlanChoice
 from calibration.result import BatchAdvice, CalibrationResult, Confirmation
 from calibration.verdicts import batch_sentence
 from preflight.container.resources import Resources
-from preflight.contract.plan import Plan
+from preflight.contract.plan import TYPES, Plan
 from preflight.contract.spec import TrainSpec
 from preflight.contract.verdicts import ADOPTED
 from preflight.wire import CalibrationTrial, TrainJob
 from worker.events.plan_words import reasons
 
-PLAN_FIELDS = (
-    "threads", "interop", "micro_batch", "precision", "memory_format", "allocator", "eval_batch",
-    "loader_workers", "prefetch_factor", "affinity", "weight_gradients", "compile", "device",
-)  # fmt: skip
-"""Fields of a plan that events show."""
 ADVISED_FIELDS = ("micro_batch", "ratio", "low", "high", "samples_per_s", "epoch_s", "peak_bytes")
 """Figures of the advised batch that its event shows."""
 
 
 def plan_payload(plan: Plan) -> dict[str, JsonValue]:
     """Return the fields of a plan that events show."""
-    return {name: value for name, value in asdict(plan).items() if name in PLAN_FIELDS}
+    return asdict(plan)
 
 
 def trial_payload(spec: TrainSpec, trial: dict[str, JsonValue], budget_s: float) -> dict[str, JsonValue]:
@@ -37,7 +32,7 @@ def trial_payload(spec: TrainSpec, trial: dict[str, JsonValue], budget_s: float)
     kind, slowest_s = _slowest(trial.get("slowest_s"))
     ended = at + took if isinstance(at, float) and isinstance(took, float) else 0.0
     return {
-        **({name: plan[name] for name in PLAN_FIELDS} if isinstance(plan, dict) else {}),
+        **({name: plan[name] for name in TYPES} if isinstance(plan, dict) else {}),
         "left_s": max(0.0, budget_s - ended),
         "won": trial.get("verdict") in ADOPTED,
         "samples_per_s": spec.batch_size / step_s if isinstance(step_s, float) and step_s > 0 else None,

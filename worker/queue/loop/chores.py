@@ -4,10 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
-from redis.exceptions import RedisError
-
 from preflight.redis import keys
-from preflight.redis.retry import is_wrong_type
 from worker.admission.dependents import Dependents
 from worker.broker.shared_keys import RedisRetry
 from worker.jobs.worker_context import WorkerContext
@@ -22,14 +19,9 @@ from worker.queue.maintenance.reaper import Reaper
 from worker.queue.maintenance.registry_cleaner import RegistryCleaner
 from worker.queue.maintenance.scheduler import Scheduler
 from worker.queue.standby import Standby
-from worker.state.control import Interrupted
-from worker.state.supervision import Supervisor
+from worker.state.supervision import Supervisor, is_outage
 
 MAX_FAILURES_LENGTH: Final = 500
-
-
-def _is_outage(error: Exception) -> bool:
-    return isinstance(error, Interrupted) or (isinstance(error, RedisError) and not is_wrong_type(error))
 
 
 class Chore(Protocol):
@@ -84,7 +76,7 @@ class Chores:
 
     def maintain(self, exist: int, *, running: str | None = None) -> bool:
         """Do what is due for the queue, if this worker is a maintainer; which runs the job `running`; as `step`."""
-        has_work = self._parts.step("Maintainer", partial(self.maintainer.look, exist), False, passes=_is_outage)
+        has_work = self._parts.step("Maintainer", partial(self.maintainer.look, exist), False, passes=is_outage)
         if has_work:
             self._do(
                 (self.reaper, partial(self._reap, running)), (self.scheduler, self.scheduler.step),
@@ -95,7 +87,7 @@ class Chores:
     def _do(self, *chores: tuple[Chore, Callable[[], None]]) -> None:
         """Do what is due; a bug in a chore must not keep jobs waiting."""
         for chore, step in chores:
-            self._parts.step(type(chore).__name__, partial(self._take, chore, step), None, passes=_is_outage)
+            self._parts.step(type(chore).__name__, partial(self._take, chore, step), None, passes=is_outage)
 
     def _take(self, chore: Chore, step: Callable[[], None]) -> None:
         if chore.due():

@@ -11,7 +11,7 @@ from worker.web.documents.asyncapi import asyncapi
 
 def descriptions() -> dict[str, str]:
     """Return file name -> OpenAPI or AsyncAPI document as JSON text."""
-    app, _ = create_routes(Settings())
+    app, _, _ = create_routes(Settings())
     return {"openapi.json": as_text(app.openapi()), "asyncapi.json": as_text(asyncapi())}
 
 

@@ -23,6 +23,8 @@ class ComparedJob(ApiModel):
     Redis has the request no more."""
     plan: CalibrationWinner | None = None
     """The newest `calibration_winner`: plan, its reason and its prediction."""
+    plan_line: str | None = None
+    """The plan in words."""
     curves: Mapping[str, Curve]
     """`loss`, `accuracy`, `speed`, `val_loss` and `val_acc`."""
 

@@ -61,10 +61,10 @@ def read_overview(redis: Redis, queue: str, *, read_only: bool = False) -> Overv
     pipe = redis.pipeline(transaction=False)
     pipe.llen(f"rq:queue:{queue}")
     pipe.zcard(f"rq:wip:{queue}")
-    pipe.scard(f"rq:workers:{queue}")
+    pipe.scard(keys.rq_workers(queue))
     pipe.exists(keys.RQ_SUSPENDED)
     depth, running, size, suspended = _execute(pipe)
-    members = _worker_keys(redis, f"rq:workers:{queue}") if 0 < _count(size) <= MAX_MEMBERS else []
+    members = _worker_keys(redis, keys.rq_workers(queue)) if 0 < _count(size) <= MAX_MEMBERS else []
     pipe = redis.pipeline(transaction=False)
     for name in members[:MAX_WORKERS]:
         pipe.hmget(name, FIELDS)

@@ -28,7 +28,8 @@ PROBLEMS: Final[dict[int | str, dict[str, object]]] = {
         413: "too large", 415: "another content type is needed", 416: "a range behind the end",
         421: "wrong host, without a token", 422: "a field is wrong",
         429: "too many jobs are watched, or too many requests of this kind wait",
-        501: "this service has no torch", 502: "the artifact URL cannot be read", 503: "Redis is away",
+        501: "this service has neither ONNX Runtime nor torch", 502: "the artifact URL cannot be read",
+        503: "Redis is away",
     }.items()
 }  # fmt: skip
 DEFAULT_PROBLEM: Final[dict[str, object]] = {"model": Problem, "description": "refused for another reason"}
@@ -76,7 +77,7 @@ def add_error_handlers(app: FastAPI, settings: Settings) -> None:
     def handle(request: Request, error: Exception) -> JSONResponse:
         match error:
             case ApiError():
-                return _response(error.problem, error.status)
+                return _response(error.problem, error.status, {"retry-after": "1"} if error.status == 429 else None)
             case InvalidConfig():
                 return _response(Problem(reason=error.reason, field=error.field, message=error.message), 422)
             case RequestValidationError():

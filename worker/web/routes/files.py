@@ -7,11 +7,11 @@ from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
 from preflight import Client
-from worker.jobs.local.predictor import can_predict
 from worker.web.files.artifact_files import FILES, list_files
 from worker.web.files.file_response import Conditions, RangeNotSatisfiable, file_response
 from worker.web.files.tickets import Tickets
 from worker.web.models import JobFile, JobFiles
+from worker.web.predicting.process import can_predict
 from worker.web.routes.errors import ApiError, problems
 from worker.web.routes.jobs import require_job
 from worker.web.routes.model_files import ModelFiles

@@ -1,10 +1,7 @@
 """Predictions: what a finished model sees in a picture."""
 
-import asyncio
+import json
 import shutil
-from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -15,22 +12,17 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from preflight import Client
-from preflight.errors import InvalidConfig, MissingPackage, PreflightError
 from preflight.wire import JobState
-from training.artifacts.model_dir import MANIFEST, MODEL
-from training.artifacts.predict_listener import MAX_MODELS
-from worker.config.settings import child_environment
-from worker.jobs.local.predictor import Predictor
+from training.artifacts.model_dir import MANIFEST, MODEL, manifest_in
+from training.artifacts.predict_server import MAX_MODELS, Asked
+from worker.web.auth import MAX_PICTURE_BYTES
 from worker.web.files.artifact_files import DiskFiles
 from worker.web.models import Prediction
+from worker.web.predicting.service import Predictions
 from worker.web.routes.errors import ApiError, problems
 from worker.web.routes.jobs import require_job
 from worker.web.routes.model_files import ModelFiles
 
-MAX_WAITING: Final = 8
-"""Pictures that wait for an answer, or are answered."""
-MAX_READING: Final = 4
-"""Of these, pictures that are being received at once: each has up to 4 MiB."""
 MAX_MODEL_BYTES: Final = 1 << 30
 """Of weights that are fetched from a store."""
 TYPES: Final = ("image/png", "image/jpeg")
@@ -43,17 +35,12 @@ BODY: Final[dict[str, JsonValue]] = {
 
 
 class PredictRoutes:
-    """The route /v1/jobs/{job_id}/predict. One process answers, which starts with the first picture."""
+    """The route /v1/jobs/{job_id}/predict."""
 
-    def __init__(self, client: Client, files: ModelFiles) -> None:
+    def __init__(self, client: Client, models: "JobModels", predictions: Predictions) -> None:
         self._client = client
-        self._files = files
-        self._predictor = Predictor(child_environment())
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="predict")
-        self._waiting = 0
-        self._reading = asyncio.Semaphore(MAX_READING)
-        self._copies: dict[str, TemporaryDirectory[str]] = {}
-        """Version of a manifest in the store -> copy of its model, the oldest first."""
+        self._models = models
+        self._predictions = predictions
 
     def register(self, app: FastAPI) -> None:
         """Add the route to `app`."""
@@ -62,15 +49,6 @@ class PredictRoutes:
             responses=problems(403, 404, 408, 409, 413, 415, 422, 429, 501, 502),
         )(self.predict)  # fmt: skip
 
-    @asynccontextmanager
-    async def lifespan(self) -> AsyncIterator[None]:
-        """End the process at last."""
-        yield
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._predictor.close)
-        self._thread.shutdown()
-        for copy in self._copies.values():
-            copy.cleanup()
-
     async def predict(self, job_id: str, request: Request) -> Prediction:
         """Recognize what a PNG or JPEG shows, as `preflight predict` does."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -78,34 +56,45 @@ class PredictRoutes:
             message = f"content-type is {ascii(kind)[:80]}, but must be image/png or image/jpeg"
             raise ApiError(415, "wrong_content_type", message)
         state = await run_in_threadpool(require_job, self._client, job_id)
-        if self._waiting >= MAX_WAITING:
-            raise ApiError(429, "too_busy", f"{MAX_WAITING} pictures wait for an answer already; ask again later")
-        self._waiting += 1  # a place before the body, of which each has up to 4 MiB
-        try:
-            async with self._reading:
+        with self._predictions.slot(
+            int(request.headers.get("content-length", MAX_PICTURE_BYTES))
+        ):  # a place before the body
+            try:
                 picture = await request.body()
-            return await self._answer(state, picture)
-        except ClientDisconnect as error:
-            raise ApiError(400, "incomplete", "the picture did not come whole; send it again") from error
-        finally:
-            self._waiting -= 1
-
-    async def _answer(self, state: JobState, picture: bytes) -> Prediction:
-        model = await self._model(state)
-        try:
-            found = await asyncio.get_running_loop().run_in_executor(
-                self._thread, self._predictor.predict, model, picture
-            )
-        except InvalidConfig:
-            raise
-        except PreflightError as error:
-            raise ApiError(501 if isinstance(error, MissingPackage) else 503, error.reason, error.message) from error
+            except ClientDisconnect as error:
+                raise ApiError(400, "incomplete", "the picture did not come whole; send it again") from error
+            asked = await self._models.asked(state)
+            answer = await self._predictions.ask(asked, [picture], "")
+        found = json.loads(answer.body)
+        if "error" in found:
+            raise ApiError(422, found["error"]["reason"], found["error"]["message"], "image")
+        names = tuple(found["probabilities"])
         return Prediction(
-            label=found.label, name=found.name, confidence=found.confidence, classes=tuple(found.classes),
-            probabilities=tuple(found.probabilities), uncertain=found.uncertain, reading=found.reading,
+            label=names.index(found["class"]), name=found["class"], confidence=found["probability"], classes=names,
+            probabilities=tuple(found["probabilities"].values()), uncertain=found["uncertain"],
+            reading=found["reading"],
         )  # fmt: skip
 
-    async def _model(self, state: JobState) -> Path:
+
+class JobModels:
+    """Directories of the models of jobs: on this disk, or copies of those in a store."""
+
+    def __init__(self, files: ModelFiles) -> None:
+        self._files = files
+        self._copies: dict[str, TemporaryDirectory[str]] = {}
+        """Version of a manifest in the store -> copy of its model, the oldest first."""
+
+    def close(self) -> None:
+        """Remove the copies."""
+        for copy in self._copies.values():
+            copy.cleanup()
+
+    async def asked(self, state: JobState) -> Asked:
+        """Return the model of a job, to ask the prediction process for; raises `ApiError` where there is none."""
+        directory = await self.directory(state)
+        return await run_in_threadpool(_asked, directory)
+
+    async def directory(self, state: JobState) -> Path:
         """Return the directory of a job's model: on this disk, or a copy; raises `ApiError` where there is none."""
         manifest = await self._files.open(state, MANIFEST)
         manifest.content.close()
@@ -129,3 +118,16 @@ class PredictRoutes:
                 message = f"{name} has {file.size} bytes, but may have {MAX_MODEL_BYTES}; use `preflight predict`"
                 raise ApiError(413, "too_large", message)
             await self._files.read(lambda: shutil.copyfileobj(file.content, copy, 1 << 20))
+
+
+def _asked(directory: Path) -> Asked:
+    version = (directory / MANIFEST).stat().st_mtime_ns if (directory / MANIFEST).exists() else 0
+    match manifest_in(directory):
+        case {"sha256": {"model.safetensors": str(sha256)}}:
+            return Asked(model=str(directory), version=str(version), sha256=sha256, reading=True)
+    return Asked(model=str(directory), version=str(version), sha256="", reading=True)
+
+
+def _length(request: Request) -> int:
+    """Return the bytes that a body has at most; access control has looked at the header."""
+    return int(request.headers.get("content-length", MAX_PICTURE_BYTES))

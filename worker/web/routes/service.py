@@ -17,6 +17,7 @@ from preflight.wire import is_job_id
 from worker.state.supervision import Supervisor
 from worker.web.listing.overview import Overview, read_overview
 from worker.web.models import Health, Part, Ready
+from worker.web.predicting.service import Predictions
 from worker.web.prometheus import Snapshot, exposition
 from worker.web.routes.errors import PROBLEMS, RETRY_AFTER_SECONDS, ApiError, RedisUnavailable, problems
 from worker.web.routes.reads import Slots, TtlCache
@@ -36,6 +37,7 @@ class Service:
     client: Client
     redis: Redis
     broadcaster: Broadcaster
+    predictions: Predictions
     supervisor: Supervisor
     queue: str
     read_only: bool
@@ -97,4 +99,4 @@ class ServiceRoutes:
         running = [service.client.status(job_id) for job_id in jobs if job_id is not None]
         totals, viewers = read_totals(service.redis), service.broadcaster.viewers
         snapshot = Snapshot(overview=overview, totals=totals, running=running, viewers=viewers)
-        return Response(exposition(snapshot), media_type=CONTENT_TYPE_LATEST)
+        return Response(exposition(snapshot) + service.predictions.exposition(), media_type=CONTENT_TYPE_LATEST)

@@ -1,18 +1,21 @@
 """Stream records: their ids, and the events in them as server-sent events."""
 
+import json
 from dataclasses import dataclass
 from typing import Final
 
-from pydantic import TypeAdapter
+from pydantic import JsonValue, TypeAdapter
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from preflight.client.results import MAX_EVENT_FIELDS
+from preflight.contract.plan import words
+from preflight.events.plan_words import mentioned, plan_words
 from preflight.redis import keys
 from preflight.redis.replies import texts
 from preflight.redis.retry import is_wrong_type
 from preflight.redis.untrusted.bounded_replies import OversizedReply
-from preflight.wire import EXTRA_EVENTS, TERMINAL_EVENTS, Progress, unflatten
+from preflight.wire import EXTRA_EVENTS, TERMINAL_EVENTS, AnyEvent, PlanAdapted, PlanFields, Progress, unflatten
 from worker.events.sentences import sentence
 
 RecordId = tuple[int, int]
@@ -72,16 +75,28 @@ def _readable(record_id: str, fields: dict[bytes, bytes]) -> StreamRecord | None
 def _parse(record_id: str, fields: dict[bytes, bytes]) -> StreamRecord:
     event = unflatten(texts(fields))
     data = event.model_dump_json(exclude_none=True)
-    # A line that EventSource ignores; progress is the bulk of all events, and not listed.
-    said = "" if event.type == "progress" else f"text: {sentence(event)}\n"
+    # Lines that EventSource ignores; progress is the bulk of all events, and not listed.
+    text = "" if event.type == "progress" else f"text: {sentence(event)}\n"
+    spoken = _plan_words(event)
+    plan = f"plan: {json.dumps(spoken)}\n" if spoken else ""
     return StreamRecord(
         id=parse_id(record_id),
         type=event.type,
         number=(event.attempt, event.seq),
-        text=f"id: {record_id}\nevent: {event.type}\n{said}data: {data}\n\n".encode(),
+        text=f"id: {record_id}\nevent: {event.type}\n{text}{plan}data: {data}\n\n".encode(),
         is_terminal=event.type in (*TERMINAL_EVENTS, *EXTRA_EVENTS),
         used_memory_mb=(event.used_memory_mb or 0) if isinstance(event, Progress) else 0,
     )
+
+
+def _plan_words(event: AnyEvent) -> dict[str, JsonValue]:
+    """Return the words of an event's plan, and the fields of its sentence; of a change of the plan its words."""
+    match event:
+        case PlanFields():
+            return {"words": {**plan_words(event)}, "mentioned": [*mentioned(event)]}
+        case PlanAdapted():
+            return {"words": {event.field: words(event.field).of(event.after)}}
+    return {}
 
 
 def parse_id(text: str) -> RecordId:

@@ -16,7 +16,7 @@ def job_table(states: Sequence[JobState]) -> str:
     """Return jobs as aligned columns."""
     if not states:
         return "no jobs"
-    head = ("JOB", "STATUS", "UPDATED", "TOOK", "EPOCH", "ACCURACY", "WHY")
+    head = ("JOB", "STATUS", "DATASET", "MODEL", "UPDATED", "TOOK", "EPOCH", "ACCURACY", "WHY")
     return columns([head, *(_row(state, time.time()) for state in states)])
 
 
@@ -25,7 +25,8 @@ def _row(state: JobState, now: float) -> tuple[str, ...]:
     epoch = "" if state.epoch is None else f"{state.epoch}/{state.epochs or '?'}"
     accuracy = state.test_accuracy if state.test_accuracy is not None else state.val_acc
     return (
-        state.job_id, _status(state), updated, _took(state, now), epoch, "" if accuracy is None else f"{accuracy:.2%}",
+        state.job_id, _status(state), printable(state.dataset or ""), printable(state.model or ""),
+        updated, _took(state, now), epoch, "" if accuracy is None else f"{accuracy:.2%}",
         printable(state.reason or ""),
     )  # fmt: skip
 

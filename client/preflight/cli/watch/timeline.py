@@ -7,9 +7,9 @@ from typing import Final
 from preflight import Silence, wire
 from preflight.cli.formatting.events import format_event
 from preflight.cli.watch.braille import Curve
+from preflight.contract.plan import TYPES
 
 MAX_MILESTONES: Final = 100
-PLAN_FIELDS: Final = tuple(name for name in wire.PlanFields.model_fields if name not in wire.Event.model_fields)
 MILESTONES: Final = (*wire.LIFECYCLE_EVENTS, *wire.EXTRA_EVENTS, "plan_adapted", "warning")
 """Types of the events that the view lists."""
 
@@ -135,4 +135,4 @@ def _epochs_done(now: wire.Progress) -> float:
 
 
 def _plan_key(plan: wire.PlanFields) -> tuple[object, ...]:
-    return tuple(getattr(plan, name) for name in PLAN_FIELDS)
+    return tuple(getattr(plan, name) for name in TYPES)

@@ -107,6 +107,7 @@ def test_a_search_passes_over_what_is_no_job(client: Client, queue: Queue, raw: 
     assert client.status("f").status == "unknown"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", BOTH_SLOWLY)
 def test_a_job_is_followed_from_the_queue_on(
     client: Client, queue: Queue, given: str, settings: Settings, tmp_path: Path, start_worker: StartWorker
@@ -285,6 +286,7 @@ def test_a_payload_claims_the_id_of_a_finished_job(client: Client, queue: Queue,
     assert set(listed(client)) == {"victim", "x", "y"}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("epochs", [4, 5])
 def test_a_payload_claims_the_id_of_a_waiting_job(
     client: Client, queue: Queue, epochs: int, run_worker: RunWorker
@@ -303,6 +305,7 @@ def test_a_payload_claims_the_id_of_a_waiting_job(
     assert client.status("x").field == ("job_id" if epochs == 4 else "epochs")
 
 
+@pytest.mark.slow
 def test_an_rq_id_is_the_id_of_another_job(client: Client, queue: Queue, run_worker: RunWorker) -> None:
     """The job of this id is meant, and both are listed."""
     enqueue(queue, "x", "victim")

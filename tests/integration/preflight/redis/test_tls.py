@@ -84,6 +84,7 @@ def test_a_job_runs_over_tls(port: int, authority: Path, run_worker: RunWorker) 
     assert [event.type for event in client.events("secret")][-1] == "training_done"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("wrong", ["authority", "name", "no TLS"])
 def test_a_certificate_that_is_not_trusted_ends_the_worker(
     wrong: str, port: int, authority: Path, settings: Settings, start_worker: StartWorker

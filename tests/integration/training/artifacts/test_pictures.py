@@ -76,6 +76,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return Place({**os.environ, **directories, "PYTHONPATH": path, "PREFLIGHT_REPORT": "auto"})
 
 
+@pytest.mark.slow
 def test_pictures_are_trained_scored_by_class_and_asked(place: Place, tmp_path: Path) -> None:
     """With the options for such data; the model and its ONNX answer about files in colour."""
     done = place.run("train", *FIELDS, "--onnx", "--json")

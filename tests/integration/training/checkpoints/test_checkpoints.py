@@ -96,6 +96,7 @@ def test_killed_twice_it_ends_with_the_same_model(job: Job, tmp_path: Path) -> N
     assert len(left) == 4
 
 
+@pytest.mark.slow
 def test_asked_to_stop_it_saves_first(job: Job) -> None:
     """SIGTERM ends the step, writes a checkpoint at it, and then the child is ChildStopped; the next goes on there."""
     hour = replace(job, seconds=3600.0)
@@ -202,6 +203,7 @@ MOVED: dict[str, tuple[Move, str]] = {
 """What goes to another disk, how to ask for that, and the setting that does."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("what", MOVED)
 @pytest.mark.parametrize(
     ("options", "message"),

@@ -213,6 +213,7 @@ def test_a_newcomer_joins(table: Table) -> None:
     assert steps == sorted(steps, key=lambda step: int(str(step)))
 
 
+@pytest.mark.slow
 def test_a_killed_agent_leaves_no_process(table: Table) -> None:
     table.spec, table.least = LONG, 2
     leader, member = seated(table)
@@ -229,6 +230,7 @@ def test_a_killed_agent_leaves_no_process(table: Table) -> None:
     assert (len(gone), alive) == (2, [])
 
 
+@pytest.mark.slow
 def test_an_agent_ends_as_its_rank_does(table: Table) -> None:
     """As by the out-of-memory killer, whose kills the supervisor counts for the agent's exit code."""
     table.spec, table.least = LONG, 2
@@ -240,6 +242,7 @@ def test_an_agent_ends_as_its_rank_does(table: Table) -> None:
     assert leader.child.exit_status().returncode == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_the_leaders_failures_end_as_those_of_a_training_alone(table: Table) -> None:
     """The warm-up of 20 epochs is short: the second one diverges."""
     table.least, table.spec = 2, replace(SPEC, epochs=20, learning_rate=100.0, optimizer="sgd", momentum=0.99)
@@ -248,6 +251,7 @@ def test_the_leaders_failures_end_as_those_of_a_training_alone(table: Table) -> 
         leader.told("done")
 
 
+@pytest.mark.slow
 def test_a_stopped_leader_saves_and_says_so(table: Table) -> None:
     table.spec, table.least = LONG, 2
     leader, _ = seated(table)
@@ -274,6 +278,7 @@ def test_more_ranks_than_shares_are_refused(table: Table) -> None:
         table.lead()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", ["127.0.0.1", pytest.param("::1", marks=pytest.mark.slow)])
 def test_a_group_listens_on_its_address_alone(table: Table, address: str) -> None:
     """IPv4 and IPv6: no socket of agent or rank listens anywhere else."""

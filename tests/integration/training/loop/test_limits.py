@@ -87,6 +87,7 @@ def test_a_lowered_quota_is_told_with_a_new_prediction(tmp_path: Path) -> None:
     assert new > old
 
 
+@pytest.mark.slow
 def test_a_shrunk_cpuset_is_told(tmp_path: Path, processors: list[int]) -> None:
     """As `docker update --cpuset-cpus 0` does it."""
     with new_cgroup("cpuset") as group:

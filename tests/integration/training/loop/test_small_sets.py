@@ -13,6 +13,7 @@ from training.loop.evaluate import evaluate
 from training.step.train_step import TrainStep
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("torch_as_it_was")
 def test_fast_is_above_a_linear_classifier_on_1500_digits(digits_store: DatasetInfo) -> None:
     """It takes as many steps as on 60,000 samples: of one pass it would make four."""

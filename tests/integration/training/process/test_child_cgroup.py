@@ -87,6 +87,7 @@ def limit(group: Path, size: int) -> None:
         (group / "memory.memsw.limit_in_bytes").write_text(str(size))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("act", ["allocate", "allocate in a child"])
 def test_a_child_without_memory_is_killed_alone(group: Path, tmp_path: Path, act: str) -> None:
     """Killed itself, or failed for lack of its own child; the message has limit, peak and advice."""

@@ -300,6 +300,7 @@ os.kill(os.getpid(), {number:d})
     assert caught.value.message == f"the a_child process {message}"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("statements", "message"),
     [
@@ -353,6 +354,7 @@ def test_wait_returns_for_a_record_and_for_the_end(start: Start) -> None:
         assert child.wait(60)
 
 
+@pytest.mark.sampled(1)
 def test_a_full_notify_pipe_does_not_block_the_child(start: Start) -> None:
     """It holds 65,536 bytes, and is not inherited by what the child starts."""
     with start("""

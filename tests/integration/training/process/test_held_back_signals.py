@@ -58,6 +58,7 @@ def started(directory: Path, statements: str, server: ForkServer | None) -> Chil
     return child
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_a_signal_before_the_handlers_is_not_lost(
     number: signal.Signals, tmp_path: Path, server: ForkServer | None
@@ -70,6 +71,7 @@ def test_a_signal_before_the_handlers_is_not_lost(
         assert child.exit_status().returncode == 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_a_child_that_has_nothing_to_save_ignores_signals(
     number: signal.Signals, tmp_path: Path, server: ForkServer | None

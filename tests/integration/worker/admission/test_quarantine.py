@@ -113,6 +113,7 @@ def test_any_hash_is_a_job_or_poison(redis_url: str, job_id: bytes | str, stored
     assert_known_outcome(redis_url, job_id, stored if data is None else {**stored, "data": data}, None)
 
 
+@pytest.mark.slow
 @hypothesis_settings(max_examples=500)
 @given(call=calls, stored=rest, key=st.none() | st.just("sixteen letters!"))
 def test_any_call_is_a_job_or_refused(redis_url: str, call: object, stored: Fields, key: str | None) -> None:

@@ -31,6 +31,7 @@ def test_a_fence_of_a_wrong_type_is_no_beginning(client: Client, raw: Redis, run
     assert client.status("named").status == "failed"
 
 
+@pytest.mark.slow
 def test_a_job_that_has_begun_goes_on(client: Client, raw: Redis, start_worker: StartWorker) -> None:
     """Its worker is killed in training, and another one takes it from its checkpoint."""
     raw.hset(keys.fence("named"), "attempt", 1)  # by a worker of 0.25.1

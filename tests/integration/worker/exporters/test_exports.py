@@ -14,6 +14,7 @@ from worker.config.settings import Settings
 from worker.jobs.local.training import upload_local
 
 
+@pytest.mark.slow
 def test_a_model_is_exported_by_the_next_worker(
     settings: Settings, client: Client, start_worker: StartWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

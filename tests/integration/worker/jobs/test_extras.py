@@ -82,6 +82,7 @@ def test_the_result_does_not_wait_for_its_report(
     assert [event.type for event in assert_reported(client, settings)][-2:] == ["training_done", "report_ready"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("end", ["killed", pytest.param("stopped", marks=pytest.mark.slow), "every process stopped"])
 def test_the_next_worker_makes_the_report(
     end: str, settings: Settings, client: Client, start_worker: StartWorker,
@@ -110,6 +111,7 @@ def test_the_next_worker_makes_the_report(
     assert_reported(client, settings)
 
 
+@pytest.mark.slow
 @pytest.mark.covers_children
 def test_a_report_that_crashes_is_a_warning_and_made_later(
     settings: Settings, client: Client, start_worker: StartWorker, stopped_report: tuple[Worker, psutil.Process]
@@ -125,6 +127,7 @@ def test_a_report_that_crashes_is_a_warning_and_made_later(
     assert warning.endswith("; it is tried again within minutes")
 
 
+@pytest.mark.slow
 def test_a_superseded_attempt_adds_nothing(
     settings: Settings, connection: Redis, start_worker: StartWorker, stopped_report: tuple[Worker, psutil.Process]
 ) -> None:
@@ -160,6 +163,7 @@ def test_the_next_job_does_not_wait_for_the_report(
     assert not started_after(client, report="job", job="next")
 
 
+@pytest.mark.slow
 def test_on_one_core_the_next_job_waits(settings: Settings, client: Client, start_worker: StartWorker) -> None:
     core = str(min(os.sched_getaffinity(0)))
     worker = start_worker(environment=REPORTING, prefix=("taskset", "-c", core))
@@ -173,6 +177,7 @@ def test_on_one_core_the_next_job_waits(settings: Settings, client: Client, star
     assert started_after(client, report="job", job="next")
 
 
+@pytest.mark.slow
 def test_a_worker_that_ends_with_its_queue_runs_what_waits_for_a_report(
     client: Client, connection: Redis, start_worker: StartWorker
 ) -> None:

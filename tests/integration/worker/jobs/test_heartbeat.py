@@ -114,6 +114,7 @@ def info(settings: Settings) -> DatasetInfo:
     return prepare("digits", settings.data_dir, settings.cache_dir, download=False)
 
 
+@pytest.mark.slow
 def test_while_a_checkpoint_is_hashed(context: JobContext, connection: Redis, info: DatasetInfo, size: int) -> None:
     """It is damaged, which shows at its end."""
     a_checkpoint(context.paths.job, info, dataset_store.checksum(info, Digests()), size)
@@ -133,6 +134,7 @@ def test_while_a_data_set_is_hashed(
         assert resume_points(context, SPEC, replace(info, path=large)) == []
 
 
+@pytest.mark.slow
 def test_while_a_published_model_is_hashed(context: JobContext, connection: Redis, size: int) -> None:
     save(context.paths.artifact, (b"x",), {"job_id": "job", "attempt": 1})
     with (context.paths.artifact / MODEL).open("r+b") as file:

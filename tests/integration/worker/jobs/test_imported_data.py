@@ -78,6 +78,7 @@ def test_from_a_folder_to_a_model_with_class_names(
     assert answers[0]["classes"] == sorted(NAMES)
 
 
+@pytest.mark.slow
 def test_an_exported_model_names_its_classes_and_takes_colour(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,7 @@ def weights(client: Client, run_worker: RunWorker, undisturbed: dict[str, str | 
     return of
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("number", "server", "plan", "order"),
     [
@@ -108,6 +109,7 @@ def test_every_process_is_asked_to_stop(
     assert (resumed.epochs_done, resumed.steps_done) == (saved.epochs_done, saved.steps_done)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("plan", ["one process", pytest.param("loader workers", marks=pytest.mark.slow)])
 def test_a_training_process_that_is_stopped_by_itself_is_resumed(
@@ -156,6 +158,7 @@ def test_helpers_ignore_a_stop_signal_of_their_own(
     worker.stop()
 
 
+@pytest.mark.slow
 def test_a_supervisor_that_is_stopped_by_itself_requeues_its_job(
     client: Client, start_worker: StartWorker, weights: Callable[[str], str | None]
 ) -> None:
@@ -199,6 +202,7 @@ def two(start_worker: StartWorker) -> Iterator[Worker]:
     yield start_worker("--processes", "2", environment=GROUP)
 
 
+@pytest.mark.slow
 def test_every_one_of_several_workers_is_asked_to_stop(
     client: Client, queue: Queue, two: Worker, start_worker: StartWorker
 ) -> None:
@@ -219,6 +223,7 @@ def test_every_one_of_several_workers_is_asked_to_stop(
     assert {client.status(job_id).status for job_id in ("one", "two")} == {"finished"}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_a_second_request_to_every_process_kills(
     processes: str, client: Client, queue: Queue, start_worker: StartWorker
@@ -240,6 +245,7 @@ def test_a_second_request_to_every_process_kills(
     assert queue.get_job_ids() == ["job"]
 
 
+@pytest.mark.slow
 def test_a_request_that_a_process_manager_repeats_is_one(client: Client, start_worker: StartWorker) -> None:
     """Heroku signals the manager and the worker, and the manager forwards its own; systemd may add SIGHUP."""
     client.enqueue(long_job("job"))
@@ -253,6 +259,7 @@ def test_a_request_that_a_process_manager_repeats_is_one(client: Client, start_w
     assert types[-2:] == ["checkpoint_saved", "job_interrupted"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("who", ["the leader's worker", "every worker"])
 def test_every_process_of_a_group_is_asked_to_stop(
     who: str, client: Client, queue: Queue, start_worker: StartWorker

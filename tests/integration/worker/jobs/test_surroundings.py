@@ -40,6 +40,7 @@ def may_unshare() -> bool:
     return shutil.which("unshare") is not None and subprocess.run(command, capture_output=True).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not may_unshare(), reason="no mount namespace can be made here")
 @pytest.mark.parametrize("mount", ["size=1m", pytest.param("size=64m,ro", marks=pytest.mark.slow)])
 def test_a_small_dev_shm_costs_loader_workers_and_nothing_else(settings: Settings, mount: str) -> None:
@@ -53,6 +54,7 @@ def test_a_small_dev_shm_costs_loader_workers_and_nothing_else(settings: Setting
     assert "docker run --shm-size 1g" in warning
 
 
+@pytest.mark.slow
 def test_without_executable_memory_a_job_trains_and_says_why_it_is_slow(settings: Settings) -> None:
     """As under systemd's MemoryDenyWriteExecute=yes."""
     result, warnings = train(settings, sys.executable, "-c", REFUSE_CODE)
@@ -60,6 +62,7 @@ def test_without_executable_memory_a_job_trains_and_says_why_it_is_slow(settings
     assert len([one for one in warnings if "memory may not become executable here" in one.lower()]) == 1
 
 
+@pytest.mark.slow
 def test_variables_of_openmp_change_nothing(settings: Settings) -> None:
     """OMP_THREAD_LIMIT=1 would train with one thread, and OMP_PROC_BIND would have two share a core."""
     usual, _ = train(settings)

@@ -64,6 +64,7 @@ def test_sigterm_requeues_the_job_at_the_front(
     assert (resumed.epochs_done, resumed.steps_done) == (stopped_at.epochs_done, stopped_at.steps_done)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("signals_heard")
 def test_a_repeated_sighup_is_no_hard_kill(client: Client, start_worker: StartWorker) -> None:
     """Shell and kernel each send one when a terminal is closed."""
@@ -132,6 +133,7 @@ def test_a_frozen_attempt_is_superseded(client: Client, connection: Redis, start
     assert wait_for(client, "next").status == "finished"
 
 
+@pytest.mark.slow
 def test_a_published_model_is_recovered(
     settings: Settings, client: Client, connection: Redis, run_worker: RunWorker
 ) -> None:
@@ -173,6 +175,7 @@ def few_more_processes() -> Iterator[Callable[[int, int], Path]]:
                 os.kill(int(pid), signal.SIGKILL)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("then", ["the limit is raised", "the worker is stopped"])
 def test_a_worker_waits_at_its_limit_on_processes(
     then: str, client: Client, start_worker: StartWorker, queue: Queue, few_more_processes: Callable[[int, int], Path]

@@ -127,6 +127,7 @@ def test_a_member_that_is_asked_to_stop_leaves(client: Client, start_worker: Sta
     assert wait_for(client, "job").status == "finished"
 
 
+@pytest.mark.slow
 def test_too_few_workers_send_the_job_back(client: Client, connection: Redis, start_worker: StartWorker) -> None:
     """To the end of its queue, with all its retries; a second worker then finds it."""
     (first,) = start_group(start_worker, 1, PREFLIGHT_GATHER_SECONDS="1")
@@ -183,6 +184,7 @@ def test_a_member_leaves_for_a_job_that_waits(client: Client, start_worker: Star
         await_children(worker)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("package", "name"), [
     ("torch", "torch"), pytest.param("preflight-worker", "preflight", marks=pytest.mark.slow),
 ])  # fmt: skip

@@ -118,6 +118,7 @@ def test_a_group_trains_on_through_a_failover(pair: Pair, client: Client, start_
     assert [worker.process.poll() for worker in workers] == [None, None]
 
 
+@pytest.mark.slow
 def test_streams_go_on_from_the_new_primary(
     pair: Pair, settings: Settings, tmp_path: Path, client: Client, worker: Worker
 ) -> None:
@@ -154,6 +155,7 @@ def test_streams_go_on_from_the_new_primary(
     assert worker.process.poll() is None
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("lost", ["all of the job", pytest.param("events", marks=pytest.mark.slow), "the end"])
 def test_what_the_replica_did_not_have_is_restored(pair: Pair, client: Client, worker: Worker, lost: str) -> None:
     """An unplanned failover loses what was not replicated; the spool of the worker has it."""

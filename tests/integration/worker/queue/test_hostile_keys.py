@@ -109,6 +109,7 @@ def test_wrong_shared_keys_are_renamed(raw: Redis, queue: Queue, client: Client,
     assert {key: text(raw.type(key)) for key in SHARED if raw.exists(key)}.items() <= SHARED.items()
 
 
+@pytest.mark.slow
 def test_a_long_unknown_field_is_refused(raw: Redis, queue: Queue, client: Client, run_worker: RunWorker) -> None:
     for number, length in enumerate((257, 2_001, 60_000)):
         enqueue(queue, f"bad-{number}", **{"x" * length: 1})
@@ -122,6 +123,7 @@ def test_a_long_unknown_field_is_refused(raw: Redis, queue: Queue, client: Clien
     assert raw.hlen(keys.QUARANTINE) == 0
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("ttl", [0, 60])
 def test_a_requeued_job_ends_once_with_any_result_ttl(
     ttl: int, raw: Redis, queue: Queue, client: Client, start_worker: StartWorker, run_worker: RunWorker
@@ -165,6 +167,7 @@ def test_a_newer_versions_result_is_recorded(raw: Redis, queue: Queue, client: C
     assert found.test_accuracy == 0.5
 
 
+@pytest.mark.slow
 def test_a_finished_jobs_id_serves_one_request(raw: Redis, queue: Queue, client: Client, run_worker: RunWorker) -> None:
     """Another request fails and changes nothing; the same one gets the result."""
     enqueue(queue, "first", job_id="j")
@@ -216,6 +219,7 @@ def test_an_exception_of_a_chore_is_logged_and_the_next_job_is_taken(
     assert failed == ["Reaper", "RegistryCleaner", "Janitor"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("restored", [False, True])
 def test_a_redeploy_after_a_data_loss_of_redis_loses_no_job(
     restored: bool, raw: Redis, queue: Queue, client: Client, start_worker: StartWorker

@@ -99,6 +99,7 @@ OF_GROUPS: dict[str, Iterable[Put]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_nothing_in_the_keys_of_groups_keeps_a_job_waiting(
     raw: Redis, client: Client, start_worker: StartWorker
 ) -> None:

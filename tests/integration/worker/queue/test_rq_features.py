@@ -46,6 +46,7 @@ def is_over(raw: Redis, name: str) -> bool:
     return raw.hget(f"rq:job:{name}", "status") in (b"finished", b"failed")
 
 
+@pytest.mark.slow
 def test_a_scheduled_job_with_a_dependent_that_repeats(
     raw: Redis, queue: Queue, client: Client, start_worker: StartWorker
 ) -> None:
@@ -64,6 +65,7 @@ def test_a_scheduled_job_with_a_dependent_that_repeats(
     assert not raw.exists("rq:job:then-repeat-3")
 
 
+@pytest.mark.slow
 def test_another_worker_schedules_when_one_is_killed(
     raw: Redis, queue: Queue, client: Client, start_worker: StartWorker
 ) -> None:
@@ -99,6 +101,7 @@ def test_failed_and_stopped_jobs_and_their_dependents(
     assert (stored(raw, "never").is_canceled, client.status("never").status) == (True, "cancelled")
 
 
+@pytest.mark.slow
 def test_refused_options_are_said(raw: Redis, queue: Queue, client: Client, run_worker: RunWorker) -> None:
     """In an event each and in the job's meta; neither function runs in the worker."""
     others = Queue("mail", connection=raw, serializer=JSONSerializer)
@@ -118,6 +121,7 @@ def test_refused_options_are_said(raw: Redis, queue: Queue, client: Client, run_
     assert stored(raw, "letter").is_deferred
 
 
+@pytest.mark.slow
 def test_dependents_on_a_named_queue_run_there(raw: Redis, queue: Queue, run_worker: RunWorker) -> None:
     others = Queue("mail", connection=raw, serializer=JSONSerializer)
     queue.enqueue(FUNCTION, args=(request(),), job_id="j")
@@ -126,6 +130,7 @@ def test_dependents_on_a_named_queue_run_there(raw: Redis, queue: Queue, run_wor
     assert others.get_job_ids() == ["letter"]
 
 
+@pytest.mark.slow
 def test_a_signed_job_is_not_repeated(raw: Redis, queue: Queue, client: Client, run_worker: RunWorker) -> None:
     key, job = "k" * 16, request(job_id="j")
     signed = signed_keywords(job, key, timeout=180, result_ttl=None, failure_ttl=None)

@@ -53,6 +53,7 @@ def replay(raw: Redis, message: dict[bytes, bytes], rq_id: str) -> None:
     raw.rpush("rq:queue:preflight", rq_id)
 
 
+@pytest.mark.slow
 def test_a_failed_job_is_not_replayed(producer: Client, raw: Redis, connection: Redis, run_worker: RunWorker) -> None:
     producer.enqueue(digits_job(job_id="j", epochs=4))
     message = captured(raw, "j")
@@ -73,6 +74,7 @@ def test_a_failed_job_is_not_replayed(producer: Client, raw: Redis, connection: 
     assert "job_started" not in worker.output()
 
 
+@pytest.mark.slow
 def test_a_cancelled_job_is_not_replayed(producer: Client, raw: Redis, start_worker: StartWorker) -> None:
     for job_id in ("queued", "running"):
         producer.enqueue(digits_job(job_id=job_id, epochs=10_000))
@@ -93,6 +95,7 @@ def test_a_cancelled_job_is_not_replayed(producer: Client, raw: Redis, start_wor
     assert {producer.status(f"copy-of-{job_id}").field for job_id in messages} == {"signature"}
 
 
+@pytest.mark.slow
 def test_a_copy_gets_the_stored_result(producer: Client, raw: Redis, connection: Redis, run_worker: RunWorker) -> None:
     producer.enqueue(digits_job(job_id="j"))
     message = captured(raw, "j")
@@ -112,6 +115,7 @@ def test_a_copy_with_other_terms_is_refused(producer: Client, raw: Redis, run_wo
     assert {producer.status(name).field for name in changes} == {"signature"}
 
 
+@pytest.mark.slow
 def test_a_requeued_job_is_accepted_after_its_window(
     producer: Client, queue: Queue, connection: Redis, start_worker: StartWorker
 ) -> None:
@@ -149,6 +153,7 @@ def test_a_retried_job_is_accepted_again(
     assert producer.status("copy").field == "signature"
 
 
+@pytest.mark.slow
 def test_a_message_that_waited_too_long_is_refused(producer: Client, queue: Queue, run_worker: RunWorker) -> None:
     enqueue_signed(queue, "late", ago=100)
     enqueue_signed(queue, "early", ago=-7200)
@@ -181,6 +186,7 @@ printf '["worker.jobs.train",null,[%s],{"signature":"%s","signed_at":%s,"retries
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("command", "hash_fields"), [
     (["node", "--eval", IN_NODE], {"timeout": "600", "result_ttl": "700", "failure_ttl": "800",
                                    "retries_left": "1"}),

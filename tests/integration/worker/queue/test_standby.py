@@ -50,6 +50,7 @@ def test_jobs_share_one_server_which_ends_with_the_worker(client: Client, start_
     assert not server.is_running()
 
 
+@pytest.mark.slow
 def test_it_has_no_secret(client: Client, start_worker: StartWorker) -> None:
     worker = start_worker(environment={"PREFLIGHT_API_TOKEN": "a token that nobody may see"})
     run_job(client, "job")
@@ -65,6 +66,7 @@ def test_it_dies_with_a_killed_worker(client: Client, start_worker: StartWorker)
     wait_until(lambda: ended(server))
 
 
+@pytest.mark.slow
 def test_a_killed_server_costs_time_alone(client: Client, start_worker: StartWorker) -> None:
     """Between two jobs, and while its child trains, which goes on in another one."""
     worker = start_worker()
@@ -86,6 +88,7 @@ def test_a_killed_server_costs_time_alone(client: Client, start_worker: StartWor
     assert third.pid != second.pid
 
 
+@pytest.mark.slow
 def test_off_starts_none(client: Client, start_worker: StartWorker) -> None:
     worker = start_worker(environment={"PREFLIGHT_STANDBY": "off"})
     run_job(client, "job")

@@ -39,6 +39,7 @@ def test_a_suspended_worker_takes_no_job(client: Client, raw: Redis, start_worke
     assert worker.output().count("worker_suspended") == worker.output().count("worker_resumed") == 1
 
 
+@pytest.mark.slow
 def test_a_suspension_with_a_ttl_ends_by_itself(client: Client, raw: Redis, start_worker: StartWorker) -> None:
     suspend(raw)
     client.enqueue(digits_job(job_id="waiting"))
@@ -57,6 +58,7 @@ def test_in_burst_mode_a_suspended_worker_exits(client: Client, raw: Redis, run_
     assert client.status("waiting").status == "queued"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["signal", "command"])
 def test_a_suspended_worker_can_be_stopped(raw: Redis, start_worker: StartWorker, how: str) -> None:
     suspend(raw)

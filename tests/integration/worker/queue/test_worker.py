@@ -355,6 +355,7 @@ def test_a_job_that_kills_its_supervisor_three_times_is_quarantined(
     assert_runs_the_next_job(client, worker)
 
 
+@pytest.mark.slow
 def test_rq_info_shows_queue_and_worker(settings: Settings, client: Client, start_worker: StartWorker) -> None:
     worker = start_worker()
     client.enqueue(digits_job(job_id="seen"))
@@ -368,6 +369,7 @@ def test_rq_info_shows_queue_and_worker(settings: Settings, client: Client, star
     assert any(line.startswith(f"queue {settings.queue}") for line in info())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.usefixtures("signals_heard")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_an_idle_worker(
@@ -380,6 +382,7 @@ def test_a_signal_stops_an_idle_worker(
     assert connection.smembers("rq:workers") == set()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("group", ["off", "on"])
 def test_a_signal_stops_an_idle_worker_whose_redis_does_not_answer(
     server: RedisServer, start_worker: StartWorker, group: str
@@ -404,6 +407,7 @@ def test_no_command_of_a_worker_waits_longer_than_others(settings: Settings) -> 
     assert connection.ping()
 
 
+@pytest.mark.slow
 def test_a_nohup_worker_ignores_sighup(client: Client, connection: Redis, start_worker: StartWorker) -> None:
     worker = start_worker(prefix=["nohup"])
     wait_until(lambda: bool(connection.smembers("rq:workers")))

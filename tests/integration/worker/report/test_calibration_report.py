@@ -23,7 +23,7 @@ from support.web.pages import Page, plain
 
 from calibration.result import CalibrationResult, Confirmation, MemoryFit, MemoryProbe, Trial
 from preflight.contract.plan import Plan
-from preflight.contract.verdicts import Confidence, Knob, Verdict
+from preflight.contract.verdicts import Confidence, TrialKnob, Verdict
 from training.prediction import Prediction
 from worker.report.calibration import calibration_page, winner
 from worker.report.calibration_plots import MAX_RATIO, clip
@@ -78,6 +78,7 @@ def check(page: str) -> Page:
     return read
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("result", CASES.values(), ids=CASES.keys())
 def test_every_trial_is_on_a_self_contained_page(result: CalibrationResult) -> None:
     """Each trial has a row with its verdict and its note; those that were run are numbered."""
@@ -184,7 +185,8 @@ PLANS = st.builds(
     allocator=st.sampled_from(["tcmalloc", "default"]),
 )  # fmt: skip
 TRIALS = st.builds(
-    Trial, knob=st.sampled_from(get_args(Knob)), plan=PLANS, verdict=st.sampled_from(get_args(Verdict)), note=st.text(),
+    Trial, knob=st.sampled_from(get_args(TrialKnob)), plan=PLANS, verdict=st.sampled_from(get_args(Verdict)),
+    note=st.text(),
     at=SECONDS, seconds=SECONDS, steps=COUNTS, step_s=st.none() | SECONDS, predicted_epoch_s=st.none() | SECONDS,
     ratio=st.none() | RATIOS, low=st.none() | RATIOS, high=st.none() | RATIOS,
     fetch_share=st.none() | st.floats(0, 1), peak_bytes=st.none() | SIZES, disturbed=st.booleans(), kept=st.booleans(),
@@ -212,6 +214,7 @@ FINDINGS = st.builds(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(FINDINGS, st.text())
 def test_no_result_is_too_odd_for_a_page(result: CalibrationResult, subject: str) -> None:

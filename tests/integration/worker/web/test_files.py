@@ -250,6 +250,7 @@ def test_a_client_that_leaves_closes_the_file(service: Service, model: Path) -> 
     raise AssertionError(process.open_files())
 
 
+@pytest.mark.slow
 def test_files_of_an_object_store(
     shared_settings: Settings, redis: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -160,6 +160,7 @@ def test_payloads_that_unpack_to_much_more_have_a_budget(service: Service, redis
     assert status_sizes(service.process.pid)["VmHWM"] < MEMORY_BOUND
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_many_small_fields_take_no_memory(service: Service, redis: Redis) -> None:
     """Records of 8,000 fields, and jobs of 5,000: each unknown field would cost half a kilobyte to refuse."""

@@ -122,6 +122,7 @@ def schemathesis(service: Service, directory: Path, *options: str) -> "subproces
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_the_service_keeps_its_description_with_a_hostile_redis(redis_url: str, tmp_path: Path) -> None:
     """Garbage of every kind in every key that it reads: no failure, no exception, no part that ended, in 256 MiB."""

@@ -193,6 +193,7 @@ def test_the_page_reconnects(browser: Browser, service: Service, connection: Red
     assert browser.complaints(besides=("network",)) == []
 
 
+@pytest.mark.slow
 def test_unreadable_events_are_reported(browser: Browser, service: Service, connection: Redis) -> None:
     """A key of another type: one sentence, until it is a stream again."""
     publisher = EventPublisher(connection, "spoiled")
@@ -222,6 +223,7 @@ def test_a_redis_outage_is_reported(browser: Browser, settings: Settings, server
     assert browser.complaints(besides=("network",)) == []
 
 
+@pytest.mark.slow
 def test_a_suspension_is_shown(browser: Browser, service: Service, connection: Redis) -> None:
     browser.open(service.url)
     browser.see("No worker listens", ".glance")

@@ -141,6 +141,7 @@ def test_a_loss_that_falls_never_stops_the_page(browser: Browser, service: Servi
     assert browser.complaints() == []
 
 
+@pytest.mark.slow
 def test_a_job_without_a_step_has_an_empty_bar_and_a_countdown(
     browser: Browser, service: Service, connection: Redis, client: Client
 ) -> None:
@@ -201,6 +202,7 @@ def test_a_doubtful_gain_has_no_single_figure(browser: Browser, service: Service
     assert "9.16" not in browser.text("main")
 
 
+@pytest.mark.slow
 def test_advice_on_larger_batches_is_a_line_of_the_plan(browser: Browser, service: Service, connection: Redis) -> None:
     """In the words of the log, in the plan's panel and among the events; the tiles stay those of the job's batch."""
     publisher = EventPublisher(connection, "advised")
@@ -220,6 +222,7 @@ def test_advice_on_larger_batches_is_a_line_of_the_plan(browser: Browser, servic
     assert browser.complaints() == []
 
 
+@pytest.mark.slow
 def test_events_read_as_in_the_log_and_are_copied_as_json_lines(
     browser: Browser, service: Service, connection: Redis, client: Client
 ) -> None:

@@ -6,6 +6,7 @@ import json
 import time
 from pathlib import Path
 
+import pytest
 from redis import Redis
 from support.redis.long_runs import EPOCHS, add_run
 from support.web.browser import Browser
@@ -19,6 +20,7 @@ from preflight.wire import EVENTS_KEPT, EpochDone, Progress, flatten
 from worker.web.listing.models import Comparison
 
 
+@pytest.mark.slow
 def test_runs_are_compared_whatever_their_number_of_events(service: Service, client: Client, raw: Redis) -> None:
     """What differs, with defaults; curves of a bounded number of points, in order, from the first to the last."""
     for rate in (1, 2):
@@ -41,6 +43,7 @@ def test_runs_are_compared_whatever_their_number_of_events(service: Service, cli
     assert len(first.curves["val_acc"].epochs) == EPOCHS
 
 
+@pytest.mark.slow
 def test_a_short_run_is_whole_and_a_second_attempt_replaces(service: Service, client: Client, raw: Redis) -> None:
     client.enqueue(digits_job(job_id="short"))
     for epoch, step, loss in ((1, 1, 0.9), (1, 2, 0.8), (1, 2, 0.7), (2, 1, 0.5), (1, 2, 0.4)):
@@ -58,6 +61,7 @@ def test_a_short_run_is_whole_and_a_second_attempt_replaces(service: Service, cl
     assert service.ask("GET", "/v1/compare?job=short").status == 200
 
 
+@pytest.mark.slow
 def test_a_wrong_comparison_is_one_sentence(service: Service) -> None:
     assert service.ask("GET", "/v1/compare?job=none")["reason"] == "unknown_job"
     for query in ("", "?" + "&".join(f"job={number}" for number in range(6))):
@@ -132,11 +136,12 @@ def test_plans_and_predictions_stand_side_by_side(browser: Browser, service: Ser
     assert "1.18\u00d7" in shown
     assert "9.16" not in shown
     assert "Predicted epoch time\t4.40 s\t5.00 s" in shown
-    assert "Trains with 2 threads" in shown
+    assert "2 threads float32" in shown
     browser.picture("compare-plans")
     assert browser.complaints() == []
 
 
+@pytest.mark.slow
 def test_what_cannot_be_compared_is_said(browser: Browser, service: Service) -> None:
     browser.open(f"{service.url}/#/compare?job=%3Cscript%3E&job=none")
     browser.see("is not known", "main")

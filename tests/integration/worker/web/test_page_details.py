@@ -117,6 +117,7 @@ def pixels_of(mistakes: Sequence[Mistake], settings: Settings) -> list[list[int]
     return [image.flatten().tolist() for image in read_test_images(store, [one.sample for one in mistakes])]
 
 
+@pytest.mark.slow
 def test_a_finished_job_is_taken_home(
     tab: Browser, service: Service, model: Path, downloads: Path, settings: Settings
 ) -> None:
@@ -148,6 +149,7 @@ def test_a_finished_job_is_taken_home(
     assert tab.complaints() == []
 
 
+@pytest.mark.slow
 def test_files_with_a_token_that_changes_under_way(
     tab: Browser, settings: Settings, model: Path, downloads: Path, tmp_path: Path
 ) -> None:
@@ -172,6 +174,7 @@ def test_files_with_a_token_that_changes_under_way(
     assert tab.complaints(besides=("network",)) == []
 
 
+@pytest.mark.slow
 def test_a_model_that_is_gone(browser: Browser, service: Service, model: Path) -> None:
     """While the page is open, and before: one sentence that says where the files were written."""
     browser.open(f"{service.url}/#/jobs/done")
@@ -189,6 +192,7 @@ def test_a_model_that_is_gone(browser: Browser, service: Service, model: Path) -
     assert browser.complaints() == []
 
 
+@pytest.mark.slow
 def test_a_report_of_50_mb_is_opened(tab: Browser, service: Service, model: Path) -> None:
     """It is sent in pieces, and shown like a small one."""
     (model / REPORT).write_bytes(b"<!doctype html><h1>99 % on the test set</h1><!--" + b"x" * (50 << 20) + b"-->")
@@ -217,6 +221,7 @@ def test_markup_in_a_file_stays_text(browser: Browser, service: Service, model: 
     assert browser.complaints(besides=("network",)) == []  # the picture is none
 
 
+@pytest.mark.slow
 def test_a_waiting_job_shows_its_configuration(browser: Browser, service: Service, client: Client) -> None:
     """Every setting before a worker has it; other values than the defaults are bold."""
     client.enqueue(digits_job(job_id="waits", epochs=7, seed=2**63 - 1))

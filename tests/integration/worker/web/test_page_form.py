@@ -91,6 +91,7 @@ def test_a_job_is_started_and_run_again_with_one_change(
     assert browser.complaints() == []
 
 
+@pytest.mark.slow
 def test_a_seed_that_no_number_of_the_browser_holds(browser: Browser, service: Service, client: Client) -> None:
     """It is sent, filled in again, compared and copied digit by digit; one above its bound is refused."""
     client.enqueue(digits_job(job_id="long", seed=2**63 - 1, epoch_samples=640))

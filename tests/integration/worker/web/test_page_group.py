@@ -1,5 +1,6 @@
 """A job that several workers train, on the page in a real browser, and the form that asks for them."""
 
+import pytest
 from pydantic import JsonValue
 from redis import Redis
 from support.web.browser import Browser
@@ -71,6 +72,7 @@ def test_a_group_is_shown_with_its_containers_and_its_speed(
     assert browser.complaints() == []
 
 
+@pytest.mark.slow
 def test_a_job_without_enough_workers_waits_again(browser: Browser, service: Service, connection: Redis) -> None:
     job = publish_group(connection)
     browser.open(f"{service.url}/#/jobs/together")
@@ -87,6 +89,7 @@ def test_a_job_without_enough_workers_waits_again(browser: Browser, service: Ser
     assert browser.complaints() == []
 
 
+@pytest.mark.slow
 def test_the_form_takes_a_number_of_workers_or_a_range(browser: Browser, service: Service, client: Client) -> None:
     browser.open(f"{service.url}/#/new")
     browser.see("learning rate", "form")

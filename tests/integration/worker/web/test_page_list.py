@@ -2,6 +2,7 @@
 
 import time
 
+import pytest
 from redis import Redis
 from selenium.webdriver.common.keys import Keys
 from support.redis.listed_jobs import fill
@@ -92,6 +93,7 @@ def test_ticked_jobs_are_cancelled_together(browser: Browser, service: Service, 
     assert browser.complaints() == []
 
 
+@pytest.mark.slow
 def test_a_queued_job_says_whether_a_worker_is_there(
     browser: Browser, service: Service, client: Client, start_worker: StartWorker
 ) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import signal
-from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 
@@ -20,8 +19,8 @@ from support.worker.services import RunWorker, digits_job, wait_for, wait_until
 from preflight import Client
 from training.artifacts.model_dir import MANIFEST, MODEL
 from worker.config.settings import Settings
-from worker.jobs.local.predictor import MAX_PIXELS
 from worker.web.auth import MAX_PICTURE_BYTES
+from worker.web.predicting.process import MAX_PIXELS
 
 PATH = "/v1/jobs/done/predict"
 PNG = {"content-type": "image/png"}
@@ -84,13 +83,6 @@ def test_a_picture_is_recognized(settings: Settings, model: Path, raw: Redis, tm
         assert refused(picture(), path="/v1/jobs/waits/predict") == (409, "file_unavailable")
         assert listeners(service) == [listener]
 
-        listener.send_signal(signal.SIGSTOP)
-        with ThreadPoolExecutor(12) as asking:  # eight wait, more are refused
-            answers = [asking.submit(service.ask, "POST", PATH, picture(), PNG) for _ in range(12)]
-            wait_until(lambda: sum(one.done() for one in answers) >= 4)
-            assert listener.status() == psutil.STATUS_STOPPED
-            listener.send_signal(signal.SIGCONT)
-            assert sorted(one.result().status for one in answers) == [200] * 8 + [429] * 4
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # the service decides when it ends
             listener.send_signal(number)
         assert service.ask("POST", PATH, picture(), PNG)["label"] == expected["label"]
@@ -104,6 +96,7 @@ def test_a_picture_is_recognized(settings: Settings, model: Path, raw: Redis, tm
         assert refused(picture()) == (422, "invalid_config")
 
 
+@pytest.mark.slow
 def test_every_process_of_the_service_is_asked_to_stop(settings: Settings, model: Path, tmp_path: Path) -> None:  # noqa: ARG001 - the model is asked
     """As by systemd: it exits with 0, and the prediction's process ends with it."""
     service = service_of(settings, tmp_path)
@@ -122,6 +115,7 @@ def blank() -> bytes:
     return file.getvalue()
 
 
+@pytest.mark.slow
 def test_a_model_in_an_object_store(
     settings: Settings, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

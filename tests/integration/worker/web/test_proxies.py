@@ -43,6 +43,7 @@ def downloads(browser: Browser, tmp_path: Path) -> Iterator[Path]:
     browser.driver.switch_to.window(first)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("directives", ["", KEPT_CONNECTIONS], ids=["HTTP/1.0", "HTTP/1.1"])
 def test_events_come_at_once_through_a_buffering_proxy(
     settings: Settings, raw: Redis, tmp_path: Path, directives: str
@@ -62,6 +63,7 @@ def test_events_come_at_once_through_a_buffering_proxy(
         assert [front.ask(method, "/readyz").status for method in ("GET", "HEAD")] == [200, 200]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("upstream_path", ["/", f"{PREFIX}/"], ids=["prefix taken off", "prefix left in"])
 def test_the_page_below_a_path_and_behind_a_password(
     browser: Browser, settings: Settings, model: Path, raw: Redis, tmp_path: Path, downloads: Path, upstream_path: str

@@ -83,7 +83,9 @@ def test_a_job_is_enqueued_once_and_shown(service: Service, redis: Redis) -> Non
     again = service.enqueue("once", epochs=7)
     assert (first.status, first["job_id"], first["created"]) == (201, "once", True)
     assert first.headers["location"] == "/v1/jobs/once"
-    assert (again.status, again["job_id"], again["created"]) == (409, "once", False)
+    assert (again.status, again["job_id"], again["created"], again["same_request"]) == (409, "once", False, False)
+    assert service.enqueue("once")["same_request"] is True
+    assert first["same_request"] is None
     shown = service.ask("GET", "/v1/jobs/once")
     assert (shown.status, shown["status"]) == (200, "queued")
     assert [job["job_id"] for job in service.ask("GET", "/v1/jobs").objects] == ["once"]
@@ -516,6 +518,7 @@ def test_a_token_is_needed_where_there_is_one(shared_settings: Settings, tmp_pat
     assert TOKEN not in service.log.read_text()
 
 
+@pytest.mark.slow
 def test_a_prefix_that_a_proxy_leaves_in_the_requests(shared_settings: Settings, tmp_path: Path) -> None:
     """All answers below it as without it, the token is needed there too, and addresses in answers begin with it."""
     right = {"x-preflight-token": TOKEN}

@@ -102,6 +102,7 @@ def test_an_incomplete_body_enqueues_nothing(service: Service, redis_url: str) -
     Redis.from_url(redis_url).flushall()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_slow_requests_are_closed(service: Service) -> None:
     """Nothing, half a header, header and body byte by byte, the body of a GET: each within its timeout."""
@@ -322,6 +323,7 @@ def send_all(service: Service, stack: ExitStack, count: int, data: bytes) -> lis
     return opened
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("data", [
     pytest.param(b"GET / HTTP/1.1\r\nhost: x\r\nx: " + b"a" * 60_000, id="headers without an end"),

@@ -8,11 +8,9 @@ import pytest
 
 from calibration.cache import signature as module
 from calibration.cache.signature import Signature, has_bfloat16, signature
-from calibration.space import KNOBS
 from preflight.container.resources import Resources
-from preflight.contract.plan import Plan
+from preflight.contract.plan import KNOBS, KnobName, Plan
 from preflight.contract.spec import Augmentation, TrainSpec
-from preflight.contract.verdicts import Knob
 from training.data.dataset_info import DatasetInfo
 
 SPEC = TrainSpec(dataset="digits", model="cnn", batch_size=32)
@@ -59,7 +57,7 @@ class Inputs:
     own: Plan = OWN
     container: Resources = CONTAINER
     info: DatasetInfo = DIGITS
-    knobs: tuple[Knob, ...] = KNOBS
+    knobs: tuple[KnobName, ...] = KNOBS
 
     def signature(self, root: Path) -> Signature:
         return signature(self.spec, self.own, self.container, self.info, knobs=self.knobs, root=root)

@@ -13,7 +13,7 @@ from calibration.space import Space
 from calibration.task import Task
 from calibration.worth.earlier import plain_plan
 from preflight.contract.plan import Plan
-from preflight.contract.verdicts import Knob
+from preflight.contract.verdicts import TrialKnob
 
 SPACE = Space(threads=(2, 1), processors=2, bfloat16=True, tcmalloc=False, compiler=False)
 TASK = Task(
@@ -100,7 +100,7 @@ def test_an_own_plan_that_hangs_is_ended() -> None:
 def test_the_default_turns_only_what_may_be_turned() -> None:
     """It leaves the user's batches, and every part that calibration was not given."""
     own = replace(OWN, threads=99, micro_batch=64, eval_batch=100, loader_workers=4, prefetch_factor=2)
-    both: tuple[Knob, ...] = ("threads", "loader")
+    both: tuple[TrialKnob, ...] = ("threads", "loader")
     plain = plain_plan(own, SPACE, both)
     assert plain == replace(OWN, micro_batch=64, eval_batch=100)
     assert plain_plan(own, SPACE, ()) == own

@@ -25,10 +25,10 @@ from calibration.races.run import NothingMeasured
 from calibration.result import CalibrationResult, MemoryProbe, Trial
 from calibration.search.mutations import COMPILE_GAIN, MIN_MICRO_BATCH
 from calibration.search.search import search
-from calibration.space import COMPILE_SECONDS, KNOBS, MAIN, PREFETCH, Space
+from calibration.space import COMPILE_SECONDS, PREFETCH, Space
 from calibration.task import Task
-from preflight.contract.plan import Allocator, MemoryFormat, Plan, Precision
-from preflight.contract.verdicts import Confidence, Knob
+from preflight.contract.plan import KNOBS, NEEDED, Allocator, MemoryFormat, Plan, Precision
+from preflight.contract.verdicts import Confidence, TrialKnob
 from preflight.errors import OutOfMemory
 from preflight.numbers import rough_interval
 from preflight.statistics import MIN_PAIRS
@@ -55,11 +55,11 @@ def found(lab: Simulated, task: Task = TASK, records: Memoryless | None = None) 
     return search(task, lab, records or Memoryless(), lambda _: None)
 
 
-def trials_of(finding: CalibrationResult, knob: Knob) -> list[Trial]:
+def trials_of(finding: CalibrationResult, knob: TrialKnob) -> list[Trial]:
     return [trial for trial in finding.trials if trial.knob == knob]
 
 
-def only(*knobs: Knob, task: Task = LONG) -> Task:
+def only(*knobs: TrialKnob, task: Task = LONG) -> Task:
     """Return a task in which these knobs alone may be turned."""
     return replace(task, knobs=frozenset(knobs))
 
@@ -196,7 +196,7 @@ def test_every_knob_is_reported_once_and_in_order() -> None:
     turned = [knob for knob, _ in groupby(trial.knob for trial in finding.trials[1:])]
     assert len(set(turned)) == len(turned)
     assert (turned[0], turned[-1]) == ("precision", "compile")
-    assert set(MAIN) <= set(turned)
+    assert set(NEEDED) <= set(turned)
     assert all(trial.note for trial in finding.trials if trial.verdict == "skipped")
 
 
@@ -207,7 +207,7 @@ def test_no_plan_is_measured_for_two_trials() -> None:
 
 
 @pytest.mark.parametrize("knob", KNOBS)
-def test_only_knobs_that_may_be_turned_are_turned(knob: Knob) -> None:
+def test_only_knobs_that_may_be_turned_are_turned(knob: TrialKnob) -> None:
     """With one knob allowed, no plan differs from the user's own in what another one turns."""
     own_fields = {
         "precision": {"precision", "memory_format"}, "loader": {"loader_workers", "prefetch_factor"},
@@ -375,6 +375,7 @@ def every_plan(machine: Machine) -> Sequence[Plan]:
     ]  # fmt: skip
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("noise", [0.02, 0.03])
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(machine=MACHINES)
@@ -431,7 +432,7 @@ def test_a_gain_that_two_pairs_leave_open_is_raced_on() -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("beyond", [0.001, -0.001])
 def test_a_likely_gain_is_taken_where_only_speed_is_at_stake(
-    knob: Knob, field: str, value: object, least: float, beyond: float
+    knob: TrialKnob, field: str, value: object, least: float, beyond: float
 ) -> None:
     """A knob that seldom pays, and a reduced precision, must prove theirs; the confirmation judges them together."""
 
@@ -826,7 +827,7 @@ def test_the_end_of_the_time_is_said() -> None:
     """What there was no time for is skipped with the reason; a main knob among it, and no other, lowers confidence."""
     finding = found(Simulated(lambda plan: 100 * usual(plan)), replace(LONG, seconds=8.0))
     missed = [trial for trial in finding.trials if "time" in trial.note and trial.verdict == "skipped"]
-    assert {trial.knob for trial in missed} & set(MAIN)
+    assert {trial.knob for trial in missed} & set(NEEDED)
     assert finding.confidence == "low"
     assert all(trial.steps == 0 for trial in missed)
     lab = Simulated(lambda plan: even(plan) * (1000 if plan.interop == 2 else 1))

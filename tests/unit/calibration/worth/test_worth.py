@@ -16,9 +16,9 @@ from calibration.search.search import search
 from calibration.space import Space
 from calibration.task import Options, Task
 from calibration.worth.earlier import earlier_findings, whole_plan
-from calibration.worth.priors import PRIORS, change_of, informed
+from calibration.worth.priors import change_of, informed
 from preflight.contract.plan import Plan
-from preflight.contract.verdicts import Knob, Verdict
+from preflight.contract.verdicts import TrialKnob, Verdict
 
 SPACE = Space(threads=(2, 1), processors=2, bfloat16=True, tcmalloc=True, compiler=False)
 WON = replace(OWN, precision="bfloat16", memory_format="channels_last", allocator="tcmalloc")
@@ -37,10 +37,9 @@ def trial(verdict: Verdict, ratio: float) -> Trial:
 
 def test_earlier_trials_correct_the_table() -> None:
     """A change that lost is less probable, one that won more; its gain moves towards what was measured."""
-    prior = PRIORS["tcmalloc"]
-    assert informed("tcmalloc", (), 2) == prior
-    lost = informed("tcmalloc", (replace(FINDING, trials=(trial("lost", 0.9),) * 4),), 2)
-    won = informed("tcmalloc", (replace(FINDING, trials=(trial("won", 1.5),) * 4),), 2)
+    prior = informed("allocator", (), 2)
+    lost = informed("allocator", (replace(FINDING, trials=(trial("lost", 0.9),) * 4),), 2)
+    won = informed("allocator", (replace(FINDING, trials=(trial("won", 1.5),) * 4),), 2)
     assert lost.probability == pytest.approx(2 * prior.probability / 6)
     assert won.probability > prior.probability > lost.probability
     assert lost.gain == pytest.approx(prior.gain)
@@ -106,7 +105,7 @@ def test_a_whole_plan_has_to_be_proven_and_possible() -> None:
     assert whole_plan(OWN, (unproven, PROVEN), SPACE, TASK.knobs) == WON
     assert whole_plan(OWN, (unproven,), SPACE, TASK.knobs) is None
     assert whole_plan(OWN, (PROVEN,), replace(SPACE, tcmalloc=False), TASK.knobs) is None
-    one: tuple[Knob, ...] = ("allocator",)
+    one: tuple[TrialKnob, ...] = ("allocator",)
     assert whole_plan(OWN, (PROVEN,), SPACE, one) is None
 
 

@@ -8,22 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from preflight.contract.plan import KNOBS, TYPES
 from preflight.contract.spec import DEFAULTS, TrainSpec
-from preflight.contract.verdicts import Knob as TrialKnob
+from preflight.contract.verdicts import TrialKnob
 from preflight.errors import InvalidConfig
 from preflight.wire import (
     JOB_TYPE,
     MAX_JOB_BYTES,
     TERMINAL_EVENTS,
     Event,
-    Knob,
     PlanFields,
     TrainJob,
     is_job_id,
     parse_job,
 )
 from preflight.wire.json_schema import schemas
-from worker.jobs.stages.payloads import PLAN_FIELDS
 
 LEAST: dict[str, JsonValue] = {"type": "preflight.train.v1", "dataset": "mnist", "model": "cnn", "epochs": 1}
 
@@ -114,8 +113,8 @@ def test_whole_numbers_may_be_written_with_a_fraction() -> None:
     ("calibration_seconds", -1.5, "calibration_seconds is -1.5, but must be more than 0"),
     ("calibration_seconds", 3601, "calibration_seconds is 3601, but must be at most 3600"),
     ("calibration_knobs", ["threads", "precison"], "calibration_knobs.1 is 'precison', but must be one of "
-     "'allocator', 'precision', 'threads', 'micro_batch', 'eval_batch', 'loader', 'prefetch', "
-     "'affinity', 'interop', 'weight_gradients' or 'compile' (did you mean 'precision'?)"),
+     "'precision', 'allocator', 'threads', 'micro_batch', 'loader', 'prefetch', 'weight_gradients', "
+     "'eval_batch', 'affinity', 'interop' or 'compile' (did you mean 'precision'?)"),
     ("calibration_knobs", ["own"], "calibration_knobs.0 is 'own', but must be one of"),
     ("calibration_knobs", "threads", "calibration_knobs is 'threads'"),
 ])  # fmt: skip
@@ -199,8 +198,8 @@ def test_no_payload_raises_anything_but_a_refusal(fields: dict[str, JsonValue]) 
 
 def test_the_wire_names_every_knob_and_plan_field_of_a_trial() -> None:
     """`own`, `default` and `earlier` are whole plans and turn no single knob; `PlanFields` is complete."""
-    assert {*get_args(Knob), "own", "default", "earlier"} == {*get_args(TrialKnob)}
-    assert set(PlanFields.model_fields) - set(Event.model_fields) == set(PLAN_FIELDS)
+    assert {*KNOBS, "own", "default", "earlier"} == {*get_args(TrialKnob)}
+    assert set(PlanFields.model_fields) - set(Event.model_fields) == set(TYPES)
 
 
 def test_an_attempt_ends_with_a_terminal_event() -> None:

@@ -53,6 +53,7 @@ pictures.imported(Path({data!r}), Path({source!r}))
 """
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("step", ["form", "tasks", "store", "rows", "put", "registered"])
 def test_a_kill_at_any_step_leaves_nothing_half_registered(tmp_path: Path, step: str) -> None:
     """The next try of the same import ends as an undisturbed one."""

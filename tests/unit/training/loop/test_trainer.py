@@ -211,6 +211,7 @@ def test_reports_become_rarer(recorded: Recorded, store: PreparedDataset, monkey
         assert 4 * sum(losses[:-1]) + losses[-1] == pytest.approx(21 * done.loss)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("window", [0.0, 0.01, 1000.0], ids=["one per step", "some", "one per epoch"])
 def test_windows_add_up_to_their_epoch(
     recorded: Recorded, store: PreparedDataset, monkeypatch: pytest.MonkeyPatch, window: float

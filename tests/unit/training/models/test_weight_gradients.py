@@ -61,6 +61,7 @@ def test_products_are_the_convolution_and_its_gradients(
     torch.testing.assert_close(weight_gradient(seen, gradient, geometry), of_weight)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_training_step_learns_the_same(precision: Precision) -> None:
     """Every gradient of ResNet-18, in pieces of a batch, points where the library's does."""

@@ -205,6 +205,7 @@ def test_the_tuned_allocator_keeps_its_pages() -> None:
     assert int(tuned) < int(untuned) / 10
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
 @pytest.mark.parametrize("plan", ["threads=1, micro_batch=1", 'threads=1, micro_batch=1, allocator="tuned"'])
 def test_every_training_has_glibc_tuned(plan: str) -> None:

@@ -121,6 +121,7 @@ def send_to_mlflow(url: str, monkeypatch: pytest.MonkeyPatch, report: Tries) -> 
 SENDS = {"s3": send_to_s3, "mlflow": send_to_mlflow}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("send", SENDS)
 @pytest.mark.parametrize(("status", "words"), [
     (400, "the server refuses the request (HTTP 400)"),
@@ -143,6 +144,7 @@ def test_a_permanent_refusal_is_not_retried(
     assert report.said == []
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("send", SENDS)
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504])
 def test_what_may_pass_is_retried(monkeypatch: pytest.MonkeyPatch, send: str, status: int) -> None:

@@ -93,9 +93,17 @@ export async function follow(path, cursor, { signal, onEvents, onComment }) {
   }
 }
 
-/** The event of a record, with its sentence and its line of JSON; not enumerable, as they are no fields of the event. */
-function asEvent({ data, text = "" }) {
-  return Object.defineProperties(JSON.parse(data), { text: { value: text }, line: { value: data } });
+/**
+ * The event of a record, with its sentence, the words of its plan and its line of JSON; not enumerable, as they are no
+ * fields of the event.
+ */
+function asEvent({ data, text = "", plan }) {
+  const words = plan && JSON.parse(plan);
+  return Object.defineProperties(JSON.parse(data), {
+    text: { value: text },
+    plan_words: { value: words },
+    line: { value: data },
+  });
 }
 
 async function* chunks(stream) {

@@ -120,7 +120,7 @@ export class JobTimeline {
         this.group = groupOf(event, this.group ?? NOBODY);
         break;
       case "plan_adapted":
-        this.plan = { ...this.plan, [event.field]: event.after };
+        this.plan = this.plan && planOf(event, this.plan);
         break;
       case "prediction_checked":
         this.checks = [...this.checks, event].slice(-MAX_CHECKS);

@@ -1,4 +1,4 @@
-// The page's router: #/ or #/?status=failed shows the jobs, #/jobs/<id> one job.
+// The page's router: #/ or #/?status=failed shows the jobs, #/jobs/<id> one job, #/models the models with names.
 
 import { Problem } from "../lib/api.js";
 import { errorMessage } from "../lib/components.js";
@@ -8,6 +8,7 @@ import { showComparison } from "./compare/compare.js";
 import { showForm } from "./form/form.js";
 import { showJob, showJobError } from "./job/job.js";
 import { showJobs } from "./list/jobs.js";
+import { showModels } from "./models/models.js";
 
 const main = document.querySelector("main");
 const connection = new Connection(document.querySelector("#connection"));
@@ -39,6 +40,7 @@ function show(path, id, given, context) {
   if (id !== null) return showJob(main, id, context);
   if (path === "/new") return showForm(main, given.get("from"), context);
   if (path === "/compare") return showComparison(main, given.getAll("job"), context);
+  if (path === "/models") return showModels(main, context);
   return showJobs(main, given, context);
 }
 

@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 
+import pytest
 from pydantic import TypeAdapter
 from redis import Redis
 from rq import Queue
@@ -31,6 +32,7 @@ def commands(raw: Redis) -> float:
     return sum(each["calls"] for name, each in stats.items() if name not in own)
 
 
+@pytest.mark.slow
 def test_an_idle_worker_costs_two_commands_a_second(raw: Redis, start_worker: StartWorker) -> None:
     """Over all workers of a small fleet, maintainers included."""
     others = raw.info("clients")["connected_clients"]

@@ -122,6 +122,7 @@ def test_a_busy_maintainer_reclaims_jobs(raw: Redis, queue: Queue, client: Clien
     worker.stop()
 
 
+@pytest.mark.slow
 def test_another_worker_maintains_after_kills(
     raw: Redis, queue: Queue, client: Client, start_worker: StartWorker
 ) -> None:

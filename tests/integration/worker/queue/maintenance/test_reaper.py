@@ -331,6 +331,7 @@ ENTRIES = st.binary(max_size=6) | st.sampled_from(
 BETWEEN = ENTRIES.filter(lambda entry: not entry.startswith(b"j:"))
 
 
+@pytest.mark.slow
 @hypothesis_settings(max_examples=200)
 @given(started=st.lists(ENTRIES, max_size=5), between=st.lists(BETWEEN, max_size=5))
 @example([b"j:\xff", b"gone:\xff\xfe", b"j"], [b"j", b"j"])

@@ -149,6 +149,7 @@ def test_killed_workers_are_removed(raw: Redis, run_round: Callable[[], int]) ->
     assert raw.get("somebody:else") == b"1"
 
 
+@pytest.mark.slow
 def test_a_step_reads_one_page_of_100_000_entries(raw: Redis, queue: Queue) -> None:
     pipe = raw.pipeline(transaction=False)
     for first in range(0, 100_000, 1000):

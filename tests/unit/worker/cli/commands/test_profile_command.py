@@ -20,6 +20,7 @@ PROFILE = ("profile", "--dataset", "digits", "--warm-up", "3", "--steps", "25")
 pytestmark = [pytest.mark.usefixtures("command_environment"), pytest.mark.process]
 
 
+@pytest.mark.slow
 def test_the_phases_of_the_measured_steps_make_their_time() -> None:
     """The warm-up is told apart, 28 steps of epochs of 10; neither validation nor checkpoints are among them."""
     sizes = ("plan.threads=1", "plan.micro_batch=32")
@@ -53,6 +54,7 @@ def test_the_table_has_a_row_for_each_phase_of_a_step() -> None:
     assert "\nbefore them 3 warm-up steps in " in done.stdout
 
 
+@pytest.mark.slow
 def test_calibration_chooses_the_plan_only_where_it_is_asked_to() -> None:
     """By default the plan is the job's own, whatever is cached for it."""
     settings = load()
@@ -79,6 +81,7 @@ def test_mistakes_are_one_sentence(options: tuple[str, str], message: str) -> No
     assert assert_one_sentence(done, 2) == f"preflight: {message}\n"
 
 
+@pytest.mark.slow
 def test_a_short_training_says_how_many_steps_it_took() -> None:
     """Of epochs of 10 steps it takes one and a half; the model is published, validation and test included."""
     short = ("train", "--dataset", "digits", "--no-calibrate", "--json", "--epochs", "3")

@@ -3,7 +3,6 @@
 import { jobAddress, statusBadge } from "../../lib/components.js";
 import { h } from "../../lib/dom.js";
 import { NONE, duration, number, percent, seconds, speed, speedup, times, words } from "../../lib/format.js";
-import { planOf, planSentence } from "../../lib/plan_text.js";
 import { swatch } from "./overlay.js";
 
 const found = ({ state, result }) => ({ ...state, ...result, status: state.status });
@@ -26,7 +25,7 @@ export const METRICS = [
 ];
 /** Rows of the plans and predictions. */
 export const PLAN = [
-  { name: "Plan", value: (job) => job.plan && planSentence(planOf(job.plan)), text: (value) => value },
+  { name: "Plan", value: (job) => job.plan_line, text: (value) => value },
   { name: "Source", value: (job) => job.plan?.source, text: (value) => value },
   { name: "Beside the job's own plan", value: gain, text: (value) => (typeof value === "number" ? times(value) : value) },
   { name: "Predicted epoch time", value: (job) => predicted(job), text: (value) => seconds(value) },

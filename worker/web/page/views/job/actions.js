@@ -1,8 +1,12 @@
-// What can be done with a job: cancel it, retry it, or run it again with changes.
+// What can be done with a job: cancel it, retry it, run it again with changes, or use its model.
 
 import { request } from "../../lib/api.js";
 import { isActive } from "../../lib/components.js";
 import { confirmDialog, h, setText } from "../../lib/dom.js";
+import { promoteJob } from "../models/models.js";
+
+/** Reasons of failures that the same request repeats; "Run again with…" changes it. */
+const REPEATS = new Set(["diverged", "invalid_config"]);
 
 export class Actions {
   error = h("p.warn", { role: "alert" });
@@ -14,6 +18,7 @@ export class Actions {
   #doing = ""; // the action that was asked for, until the job's status shows it
   #cancelButton = h("button", { type: "button", hidden: true, click: () => this.#cancel() }, "Cancel job");
   #retryButton = h("button", { type: "button", hidden: true, click: () => this.#retry() }, "Retry");
+  #useButton = h("button", { type: "button", hidden: true, click: () => this.#use() }, "Use as production…");
   #again;
   element;
 
@@ -24,16 +29,17 @@ export class Actions {
     this.#refreshNow = refreshNow;
     this.#checkpoint = checkpoint;
     this.#again = h("a.button", { href: `#/new?${new URLSearchParams({ from: id })}`, hidden: true }, "Run again with…");
-    this.element = h("div.actions", this.#cancelButton, this.#retryButton, this.#again);
+    this.element = h("div.actions", this.#cancelButton, this.#retryButton, this.#useButton, this.#again);
   }
 
   draw(state, overview) {
     if (state.status !== this.#state?.status) this.#doing = "";
     this.#state = state;
     const readOnly = overview?.read_only ?? true;
-    const canRetry = state.status === "failed" || state.status === "cancelled";
+    const canRetry = state.status === "cancelled" || (state.status === "failed" && !REPEATS.has(state.reason));
     this.#cancelButton.hidden = readOnly || !isActive(state);
     this.#retryButton.hidden = readOnly || !canRetry;
+    this.#useButton.hidden = readOnly || state.status !== "finished";
     this.#again.hidden = readOnly;
     this.#cancelButton.disabled = this.#retryButton.disabled = Boolean(this.#doing);
     setText(this.#cancelButton, this.#doing === "cancel" ? "Cancelling…" : "Cancel job");
@@ -56,6 +62,17 @@ export class Actions {
       h("p", "It is enqueued again under its id, with the same request. It resumes from its checkpoint if it has one."),
     ];
     if (await confirmDialog("Retry this job?", parts, { yes: "Retry", no: "Leave it" })) await this.#ask("retry");
+  }
+
+  async #use() {
+    setText(this.error, "");
+    this.#useButton.disabled = true;
+    try {
+      if (await promoteJob(this.#id)) location.hash = "#/models";
+    } catch (problem) {
+      setText(this.error, problem.message);
+    }
+    this.#useButton.disabled = false;
   }
 
   async #ask(action) {

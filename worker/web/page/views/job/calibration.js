@@ -43,7 +43,7 @@ export function trials(events, winner) {
       if (best === null || trial.won) best = planOf(trial);
       return trialRow(trial, index + 1, before, scale);
     });
-  if (confirmed) rows.push(trialRow({ ...confirmed, ...best }, "✓", planOf(events[0]), scale));
+  if (confirmed) rows.push(trialRow(confirmed, "✓", planOf(events[0]), scale, best));
   return [
     h(
       "p.note",
@@ -81,10 +81,10 @@ function skipped(css, events, why) {
   return h(css, h("summary", summary), h("ul", items));
 }
 
-function trialRow(trial, place, before, scale) {
+function trialRow(trial, place, before, scale, plan = planOf(trial)) {
   const verdict = trial.verdict ?? (trial.won ? "won" : "level");
   const [shape, kind, meaning] = VERDICTS[verdict] ?? VERDICTS.level;
-  const what = before === null ? planSentence(trial) : changes(before, planOf(trial));
+  const what = before === null ? planSentence(plan) : changes(before, plan);
   const figures = [
     trial.samples_per_s !== undefined && `${speed(trial.samples_per_s)} samples/s`,
     trial.steps > 0 && pluralize(trial.steps, "step"),

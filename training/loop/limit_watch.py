@@ -1,5 +1,6 @@
 """Limits that change while a process runs: `docker update`, a quota or a cpuset that somebody writes."""
 
+import math
 import os
 import time
 from collections.abc import Callable
@@ -26,6 +27,10 @@ class ProcessorChange:
     def slowdown(self, threads_before: int, threads_after: int) -> float:
         """Return how many times as long a step takes afterwards, by the processors that the threads can keep busy."""
         return min(threads_before, self.before) / min(threads_after, self.after)
+
+    def fitting(self, threads: int) -> int:
+        """Return the threads that go on: those without a processor end, unless there were more of them on purpose."""
+        return threads if threads > math.ceil(self.before) else min(threads, max(1, math.ceil(self.after)))
 
     def describe(self) -> str:
         """Return the change as a clause."""

@@ -1,0 +1,43 @@
+"""What stands beside the type of a plan's field: its words, and what calibration may try of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+CAUTIOUS_CHANCE: Final = 0.2
+CAUTIOUS_GAIN: Final = 1.05
+"""Of a change that nobody has measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Words:
+    """How people read a value of the field."""
+
+    text: str = "{}"
+    """The value stands for `{}`."""
+    texts: Mapping[object, str] = field(default_factory=dict)
+    """Of single values."""
+    always: bool = False
+    """Whether the line of a plan, and an event, has the field where it holds its default, too."""
+
+    def of(self, value: object) -> str:
+        """Return a value in words."""
+        return self.texts.get(value) or self.text.format(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knob:
+    """A part of the plan that calibration decides by itself: a field, or several that change together."""
+
+    name: str | None = None
+    """None: that of the field; fields that give one name change together."""
+    tries: tuple[object, ...] = ()
+    """Values to try, where no function in `calibration.search.mutations` chooses them from what is known."""
+    chance: float = CAUTIOUS_CHANCE
+    """Probability that a value to try wins, before one was measured; `calibration.worth.priors` refines it by kind."""
+    gain: float = CAUTIOUS_GAIN
+    """Speed after it, if it wins, against that before."""
+    needed: bool = False
+    """Whether a search without it is incomplete."""
+    portable: bool = True
+    """Whether what won for one network is worth a try for another; batches are a matter of model and memory."""

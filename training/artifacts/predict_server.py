@@ -1,0 +1,257 @@
+"""Prediction process: answers requests that come over a socket; those that wait together form one batch.
+
+A frame is its length, 4 bytes, big-endian, and so many bytes. A request is its number, 4 bytes; the length of a JSON
+object, 4 bytes; that object (`Asked`); and each picture as a frame. An answer is the number, 4 bytes; the length of a
+JSON object, 4 bytes; that object (`Summary`); and JSON objects, separated by commas, one for each picture.
+"""
+
+import json
+import os
+import socket
+import struct
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn, TypedDict
+
+from pydantic import ConfigDict, TypeAdapter
+from pydantic.dataclasses import dataclass as validated
+
+from preflight.errors import InvalidConfig, PreflightError
+from preflight.files.journal import JournalWriter
+from training.artifacts.onnx_child import ONNX
+from training.artifacts.predict_child import Model, open_model
+from training.artifacts.preprocess import Picture, Reading
+from training.process.child_main import StopFlag, serve_request
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+MODULE: Final = "training.artifacts.predict_server"
+MAX_MODELS: Final = 4
+"""Kept in memory."""
+MAX_BATCH: Final = 64
+"""Pictures that the network takes at once: with more, no picture takes less time, and the first one waits longer."""
+RECEIVED: Final = 1 << 20
+"""Bytes that are read from the socket at once."""
+LENGTH: Final = struct.Struct("!I")
+HEAD: Final = struct.Struct("!II")
+DIGITS: Final = 6
+"""Decimals of a probability."""
+
+
+@validated(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
+class Serving:
+    """Where requests come from, and what they may ask."""
+
+    socket: Path
+    idle_seconds: float
+    """Without a request, after which the process ends and its memory is free."""
+    most_pixels: int
+    """Of a picture."""
+
+
+class Asked(TypedDict):
+    """What a request asks, before its pictures."""
+
+    model: str
+    """Directory of the model."""
+    version: str
+    """A model of another version is loaded again."""
+    sha256: str
+    """Of the weights, for the answer."""
+    reading: bool
+    """Whether the answer has what the network saw of each picture, which takes as long as the network."""
+
+
+class Summary(TypedDict, total=False):
+    """What a service counts, and why a request has no answer."""
+
+    batch: int
+    """Pictures that were recognized together, those of other requests included."""
+    classes: list[str]
+    """Name of the class of each picture; empty for one that cannot be read."""
+    reason: str
+    """Of the error, where none of the pictures can be recognized; the answer is the error's message then."""
+
+
+@dataclass(slots=True)
+class Request:
+    """Pictures that wait for their answer."""
+
+    number: int
+    asked: Asked
+    pictures: list[bytes]
+
+
+REQUEST = TypeAdapter(Serving)
+
+
+def run(request: Serving, journal: JournalWriter, should_stop: StopFlag) -> None:  # noqa: ARG001 - every child's signature
+    """Answer requests until the service closes the connection, or none comes for `idle_seconds`."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(os.fspath(request.socket))
+        connection.settimeout(request.idle_seconds)
+        server = PredictServer(request.most_pixels)
+        received = bytearray()
+        while True:
+            try:
+                data = connection.recv(RECEIVED)
+            except TimeoutError:
+                return
+            if not data:
+                return
+            received += data
+            waiting = [parse_request(frame) for frame in take_frames(received)]
+            if waiting:
+                connection.sendall(b"".join(server.answer(waiting)))
+
+
+class PredictServer:
+    """Recognizes pictures by models that it keeps in memory."""
+
+    def __init__(self, most_pixels: int) -> None:
+        self._most_pixels = most_pixels
+        self._models: OrderedDict[tuple[str, str], Model] = OrderedDict()
+        self._prefix = os.urandom(8).hex()
+        self._answered = 0
+
+    def answer(self, waiting: Sequence[Request]) -> Iterator[bytes]:
+        """Yield the frame that answers each request, those of one model together."""
+        groups: dict[tuple[str, str], list[Request]] = {}
+        for request in waiting:
+            groups.setdefault((request.asked["model"], request.asked["version"]), []).append(request)
+        for key, group in groups.items():
+            try:
+                yield from self._recognize(self._model(key), group)
+            except PreflightError as error:
+                for request in group:
+                    yield answer_frame(request.number, {"reason": error.reason}, error.message.encode())
+
+    def _model(self, key: tuple[str, str]) -> Model:
+        """Return a model from memory, or load it; raises `PreflightError`."""
+        model = self._models.get(key)
+        if model is None:
+            model = open_served(Path(key[0]))
+            self._models[key] = model
+            while len(self._models) > MAX_MODELS:
+                self._models.popitem(last=False)
+        self._models.move_to_end(key)
+        return model
+
+    def _recognize(self, model: Model, requests: Sequence[Request]) -> Iterator[bytes]:
+        """Yield the frame that answers each request to one model."""
+        import numpy as np
+
+        readings: list[Reading | InvalidConfig] = []
+        for request in requests:
+            readings += [self._read(model, picture) for picture in request.pictures]
+        readable = [reading.image for reading in readings if not isinstance(reading, InvalidConfig)]
+        batches = [readable[first : first + MAX_BATCH] for first in range(0, len(readable), MAX_BATCH)]
+        found = [row for batch in batches for row in self._encoded(model, np.stack(batch))]
+        answers = iter(found)
+        rest = iter(readings)
+        for request in requests:
+            classes, bodies = [], []
+            for _ in request.pictures:
+                reading = next(rest)
+                if isinstance(reading, InvalidConfig):
+                    name, body = "", json.dumps({"error": {"reason": reading.reason, "message": reading.message}})
+                else:
+                    name, body = next(answers)
+                    if request.asked["reading"]:
+                        body = f'{body[:-1]},"reading":{json.dumps(reading.described())}}}'
+                self._answered += 1
+                classes.append(name)
+                said = f'{{"id":"{self._prefix}{self._answered:08x}","model_sha256":"{request.asked["sha256"]}",'
+                bodies.append(said + body[1:])
+            yield answer_frame(request.number, {"batch": len(readable), "classes": classes}, ",".join(bodies).encode())
+
+    def _read(self, model: Model, data: bytes) -> Reading | InvalidConfig:
+        try:
+            return model.read(Picture(data), self._most_pixels)
+        except InvalidConfig as error:
+            return error
+        except Exception as error:
+            return InvalidConfig(f"the picture cannot be read ({type(error).__name__}); save it again", field="image")
+
+    def _encoded(self, model: Model, images: "npt.NDArray[np.uint8]") -> Iterator[tuple[str, str]]:
+        """Yield the name of the class of each image, and its answer as JSON."""
+        probabilities = model.recognize(images)
+        for label, row in zip(probabilities.argmax(1).tolist(), probabilities.tolist(), strict=True):
+            shares = [repr(round(value, DIGITS)) for value in row]
+            parts = ",".join([f"{quoted}:{share}" for quoted, share in zip(model.quoted, shares, strict=True)])
+            body = (
+                f'{{"class":{model.quoted[label]},"probability":{shares[label]},"probabilities":{{{parts}}},'
+                f'"uncertain":{json.dumps(model.is_uncertain(row[label]))}}}'
+            )
+            yield model.names[label], body
+
+
+def open_served(directory: Path) -> Model:
+    """Return the model in a directory: its ONNX file where there is one and ONNX Runtime, else by torch.
+
+    Raises:
+        PreflightError: there is no model, or neither of the two is installed.
+    """
+    if (directory / ONNX).is_file() and find_spec("onnxruntime") is not None:
+        return open_model(directory / ONNX)
+    return open_model(directory)
+
+
+def request_frame(number: int, asked: Asked, pictures: Sequence[bytes]) -> bytes:
+    """Return a request as it is sent."""
+    head = json.dumps(asked).encode()
+    parts = [HEAD.pack(number, len(head)), head]
+    for picture in pictures:
+        parts += (LENGTH.pack(len(picture)), picture)
+    return b"".join([LENGTH.pack(sum(map(len, parts))), *parts])
+
+
+def parse_request(frame: bytes) -> Request:
+    """Return the request in a frame."""
+    number, length = HEAD.unpack_from(frame)
+    asked: Asked = json.loads(frame[HEAD.size : HEAD.size + length])
+    pictures = [bytes(picture) for picture in take_frames(bytearray(frame[HEAD.size + length :]))]
+    return Request(number, asked, pictures)
+
+
+def answer_frame(number: int, summary: Summary, body: bytes) -> bytes:
+    """Return an answer as it is sent."""
+    head = json.dumps(summary).encode()
+    return b"".join(
+        (LENGTH.pack(HEAD.size + len(head) + len(body)), HEAD.pack(number, len(head)), head, body)
+    )  # fmt: skip
+
+
+def parse_answer(frame: bytes) -> tuple[int, Summary, bytes]:
+    """Return number, summary and body of an answer."""
+    number, length = HEAD.unpack_from(frame)
+    summary: Summary = json.loads(frame[HEAD.size : HEAD.size + length])
+    return number, summary, frame[HEAD.size + length :]
+
+
+def take_frames(received: bytearray) -> list[bytes]:
+    """Take the whole frames from the beginning of what was received, and return their contents."""
+    frames, start = [], 0
+    while len(received) - start >= LENGTH.size:
+        (length,) = LENGTH.unpack_from(received, start)
+        end = start + LENGTH.size + length
+        if len(received) < end:
+            break
+        frames.append(bytes(received[start + LENGTH.size : end]))
+        start = end
+    del received[:start]
+    return frames
+
+
+def main() -> NoReturn:
+    """Serve the request that the command line names."""
+    serve_request(REQUEST, run)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""Predictions by alias: which model answers, how many requests may wait, and what is counted."""
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Final
+
+from starlette.concurrency import run_in_threadpool
+
+from preflight.errors import ArtifactError, InvalidConfig, MissingPackage, PreflightError
+from training.artifacts.predict_server import Asked
+from worker.config.settings import child_environment
+from worker.models.records import UnknownAlias
+from worker.models.store import ModelStore
+from worker.web.auth import MAX_PREDICT_BYTES, App, Receive, Scope, Send, read_body, refuse
+from worker.web.predicting.bodies import read_pictures
+from worker.web.predicting.metrics import PredictMetrics
+from worker.web.predicting.process import Answer, PredictProcess
+from worker.web.routes.errors import ApiError
+
+MAX_WAITING: Final = 256
+"""Requests that are received or wait for an answer; beyond, they are refused."""
+MAX_WAITING_BYTES: Final = 16 << 20
+"""Of their bodies."""
+RETRY_AFTER: Final = 1
+"""Seconds, where too many requests wait."""
+FRESH_SECONDS: Final = 0.2
+"""For which an alias is not read again."""
+READING: Final = b"reading=true"
+"""Query of a request that wants what the network saw of each picture."""
+PATH: Final = re.compile(r"/v1/models/([^/]{1,200})/predict")
+
+
+class Predictions:
+    """Answers requests for predictions, by one process."""
+
+    def __init__(self, store: ModelStore) -> None:
+        self._store = store
+        self.process = PredictProcess(child_environment())
+        self.metrics = PredictMetrics()
+        self._aliases: dict[str, _Current] = {}
+        self._waiting = self._bytes = 0
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        """End the process at last."""
+        yield
+        await self.process.close()
+
+    @contextmanager
+    def slot(self, size: int) -> Iterator[None]:
+        """Hold a place for a request with a body of `size` bytes; raises `ApiError` where too many wait."""
+        if self._waiting >= MAX_WAITING or self._bytes + size > MAX_WAITING_BYTES:
+            raise ApiError(
+                429, "too_busy",
+                f"{self._waiting} requests with {self._bytes >> 20} MiB wait for an answer, and {MAX_WAITING} with "
+                f"{MAX_WAITING_BYTES >> 20} MiB may; ask again after {RETRY_AFTER} s",
+            )  # fmt: skip
+        self._waiting += 1
+        self._bytes += size
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+            self._bytes -= size
+
+    async def ask(self, asked: Asked, pictures: Sequence[bytes], alias: str) -> Answer:
+        """Return the answer of a model; raises `ApiError` where it has none."""
+        try:
+            answer = await self.process.ask(asked, pictures)
+        except PreflightError as error:
+            status = 501 if isinstance(error, MissingPackage) else 422 if isinstance(error, InvalidConfig) else 503
+            raise ApiError(status, error.reason, error.message, error.field) from error
+        self.metrics.count_predictions(alias, answer.summary["batch"], answer.summary["classes"])
+        return answer
+
+    async def model(self, alias: str) -> Asked:
+        """Return the model that an alias points to; raises `ApiError`."""
+        current = self._aliases.get(alias)
+        if current is None:
+            current = _Current(lambda: self._resolve(alias))
+        try:
+            asked = await current.get()
+        except UnknownAlias as error:
+            self._aliases.pop(alias, None)
+            raise ApiError(404, error.reason, error.message, "alias") from error
+        except ArtifactError as error:
+            raise ApiError(503, error.reason, error.message, error.field) from error
+        self._aliases[alias] = current
+        return asked
+
+    def forget(self, alias: str) -> None:
+        """Read an alias again at its next request: it was changed."""
+        self._aliases.pop(alias, None)
+
+    def exposition(self) -> bytes:
+        """Return the metrics as text."""
+        return self.metrics.exposition(self.process.starts, self._waiting)
+
+    def _resolve(self, alias: str) -> tuple[str, Asked]:
+        """Return the key and the model of an alias, its files compared with their hashes where the key is new."""
+        model = self._store.find(alias)
+        known = self._aliases.get(alias)
+        if known is None or known.key != model.promotion.key:
+            self._store.check(model)
+        return model.promotion.key, Asked(
+            model=str(model.directory), version=model.promotion.key, sha256=model.sha256, reading=False
+        )  # fmt: skip
+
+    async def answer(self, alias: str, content_type: str, body: bytes, *, reading: bool) -> bytes:
+        """Return the JSON that answers a request; raises `ApiError`."""
+        pictures, is_single = read_pictures(content_type, body)
+        answer = await self.ask({**await self.model(alias), "reading": reading}, pictures, alias)
+        if not is_single:
+            return b'{"predictions":[' + answer.body + b"]}"
+        if not answer.summary["classes"][0]:
+            raise ApiError(422, "invalid_config", _message(answer.body), "image")
+        return answer.body
+
+
+class _Current:
+    """The model of an alias; read again after `FRESH_SECONDS`, while requests go on with the former one."""
+
+    def __init__(self, read: Callable[[], tuple[str, Asked]]) -> None:
+        self._read = read
+        self._asked: Asked | None = None
+        self._at = 0.0
+        self._reading: asyncio.Task[tuple[str, Asked]] | None = None
+        self.key = ""
+
+    async def get(self) -> Asked:
+        """Return the model; raises what reading it raises."""
+        if time.monotonic() - self._at < FRESH_SECONDS and self._asked is not None:
+            return self._asked
+        if self._reading is None:
+            self._reading = asyncio.create_task(run_in_threadpool(self._read))
+        elif self._asked is not None and not self._reading.done():
+            return self._asked
+        reading = self._reading
+        try:
+            self.key, asked = await asyncio.shield(reading)
+        finally:
+            if reading.done():
+                self._reading = None
+        self._asked, self._at = asked, time.monotonic()
+        return asked
+
+
+def _message(body: bytes) -> str:
+    """Return why a picture has no answer."""
+    return str(json.loads(body)["error"]["message"])
+
+
+class PredictMiddleware:
+    """ASGI middleware that answers requests for predictions; the routes of the application get all others.
+
+    A request costs as much here as the network takes; the application's routing, its middleware and the validation of
+    parameters would cost that once more.
+    """
+
+    def __init__(self, app: App, predictions: Predictions) -> None:
+        self._app = app
+        self._predictions = predictions
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request, or forward it."""
+        found = PATH.fullmatch(str(scope["path"])) if scope.get("method") == "POST" else None
+        if found is None:
+            await self._app(scope, receive, send)
+            return
+        began, alias = time.monotonic(), found[1]
+        try:
+            body = await self._answer(alias, scope, receive)
+        except ApiError as error:
+            problem = error.problem
+            known = "" if problem.reason == UnknownAlias.reason else alias
+            self._predictions.metrics.count_request(known, error.status, time.monotonic() - began)
+            more = ((b"retry-after", str(RETRY_AFTER).encode()),) if error.status in (429, 503) else ()
+            await refuse(send, error.status, problem.reason, problem.message, field=problem.field, headers=more)
+            return
+        if body is None:  # the client has left
+            return
+        self._predictions.metrics.count_request(alias, 200, time.monotonic() - began)
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _answer(self, alias: str, scope: Scope, receive: Receive) -> bytes | None:
+        content_type, length = "", MAX_PREDICT_BYTES
+        headers = scope["headers"]
+        for name, value in headers if isinstance(headers, list) else ():
+            if name == b"content-type":
+                content_type = value.decode("latin-1")
+            elif name == b"content-length":
+                length = int(value)  # a number: access control has looked at it
+        with self._predictions.slot(length):
+            body = await read_body(receive, MAX_PREDICT_BYTES)
+            if body is None:
+                return None
+            if len(body) > MAX_PREDICT_BYTES:
+                raise ApiError(413, "too_large", f"the body is larger than {MAX_PREDICT_BYTES} bytes; shorten it")
+            return await self._predictions.answer(
+                alias, content_type, body, reading=scope.get("query_string") == READING
+            )
