@@ -44,10 +44,13 @@ def measure_confidence(
     probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.integer],
     measured_on: Literal["validation", "training"],
 ) -> Confidence | None:  # fmt: skip
-    """Return the confidence of probabilities [N, classes] at temperature 1 for labels [N]; None: too few samples."""
+    """Return the confidence of probabilities [N, classes] at temperature 1 for labels [N].
+
+    None: there are too few samples, or the model diverged, which is found when it is scored.
+    """
     import numpy as np
 
-    if len(labels) < LEAST_SAMPLES:
+    if len(labels) < LEAST_SAMPLES or not np.isfinite(probabilities).all():
         return None
     temperature = _temperature(probabilities, labels)
     scaled = tempered(probabilities, temperature)

@@ -106,7 +106,10 @@ class PlanTuner:
         Threads follow the limit where they may change; the prediction follows the processors that they keep busy.
         """
         self._around, before = around, self.threads
-        threads = before if self._tuning is None else change.fitting(before)
+        if change.shared is not None:
+            threads = max(1, int(change.after))
+        else:
+            threads = before if self._tuning is None else change.fitting(before)
         factor = change.slowdown(before, threads)
         told = self._prediction = None if self._prediction is None else self._prediction.scaled(factor, DEVIATION)
         figures = (None, None, None) if told is None else (told.epoch_s, told.low_s, told.high_s)
@@ -121,7 +124,10 @@ class PlanTuner:
         self._record(said)
         self._apply(replace(self._step.plan, threads=threads))
         if self._tuning is not None and told is not None:
-            self._begin(threads, Known(step_s=told.step_s, others=self._tuning.seen.others, limit=change.before))
+            known = Known(step_s=told.step_s, others=self._tuning.seen.others, limit=change.before)
+            if change.shared is not None:  # the other training takes or leaves these processors of the same container
+                known = replace(known, others=max(0.0, known.others + change.before - change.after), limit=None)
+            self._begin(threads, known)
         return told
 
     def _begin(self, threads: int, known: Known) -> None:

@@ -20,6 +20,7 @@ from training.data.class_balance import class_weights
 from training.data.dataset_store import PreparedDataset
 from training.data.split import split
 from training.loop.evaluate import Score, evaluate, evaluate_together, measure
+from training.loop.limit_watch import SharedThreads
 from training.loop.progress import ProgressObserver
 from training.loop.window import Window, require_finite
 from training.prediction import Prediction
@@ -54,12 +55,13 @@ class FitResult:
 def fit(
     step: TrainStep, store: PreparedDataset, report: RecordWriter, should_stop: Callable[[], bool], state: TrainState,
     checkpointer: Checkpointer, prediction: Prediction | None = None, share: Share | None = None,
+    shared: SharedThreads | None = None,
 ) -> FitResult:  # fmt: skip
     """Train `step` on `store` from the position of `state`, and score the best weights once on the test set.
 
     Raises as `run_epochs`.
     """
-    run_epochs(step, store, report, should_stop, state, checkpointer, prediction, share)
+    run_epochs(step, store, report, should_stop, state, checkpointer, prediction, share, shared)
     step.restore_best()
     if step.origin is not None:
         _average(step, step.origin, report)
@@ -88,6 +90,7 @@ def _average(step: TrainStep, origin: InitialWeights, report: RecordWriter) -> N
 def run_epochs(
     step: TrainStep, store: PreparedDataset, report: RecordWriter, should_stop: Callable[[], bool], state: TrainState,
     checkpointer: Checkpointer, prediction: Prediction | None = None, share: Share | None = None,
+    shared: SharedThreads | None = None,
 ) -> None:  # fmt: skip
     """Train `step` on `store` from the position of `state` to the end: what all ranks of a group do together.
 
@@ -101,7 +104,7 @@ def run_epochs(
     step.class_weights = None if weights is None else weights.to(step.device)
     batches = Batches(store, spec, step.plan, step.group)
     started = time.perf_counter()
-    observer = ProgressObserver(step, state, report, prediction, share)
+    observer = ProgressObserver(step, state, report, prediction, share, shared)
     while not state.is_finished(spec):
         observer.begin_epoch()
         _train_epoch(step, batches, should_stop, checkpointer, Window(step, state, started), observer)

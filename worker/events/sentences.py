@@ -110,6 +110,8 @@ def _of_plan(event: wire.AnyEvent) -> str | None:
                 else f"Changed {field} from {event.before} to {event.after}"
             )
             return f"{what}: {as_sentence(event.reason)}"
+        case wire.ProcessorsShared():
+            return f"Has {event.message}"
         case wire.PredictionChecked():
             what = f"Epoch {event.epoch}" if event.whole else f"The first {plural(event.steps, 'step')}"
             predicted = f"{event.predicted_s:.2f} s ({event.low_s:.2f} to {event.high_s:.2f}) were predicted"

@@ -15,6 +15,7 @@ from preflight.redis import keys
 from preflight.redis.replies import text
 from preflight.redis.retry import is_wrong_type
 from preflight.wire import Count, Label, Seconds
+from preflight.wire.base import Rate
 from worker.web.models import ApiModel
 
 MAX_WORKERS: Final = 1000
@@ -54,6 +55,8 @@ class Overview(ApiModel):
     read_only: bool = False
     """Whether this service refuses to start, retry or cancel jobs (`PREFLIGHT_WEB_READONLY`)."""
     workers: tuple[WorkerInfo, ...]
+    jobs_per_hour: Rate | None = None
+    """Jobs that finished in the last hour, or since this service looks at it; null for the first minute."""
 
 
 def read_overview(redis: Redis, queue: str, *, read_only: bool = False) -> Overview:

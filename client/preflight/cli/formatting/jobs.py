@@ -36,6 +36,8 @@ def _status(state: JobState) -> str:
     why = state.rq_status if state.status == "queued" and state.rq_status in WAITING else None
     if state.status == "running" and (state.workers or 1) > 1:
         return f"running ({plural(state.workers or 1, 'worker')})"
+    if state.status == "running" and state.shared_with:
+        return f"running ({state.processors} of {plural(state.of_processors or 0, 'processor')})"
     return f"{state.status} ({why})" if why else state.status
 
 

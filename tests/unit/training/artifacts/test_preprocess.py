@@ -267,7 +267,8 @@ def test_what_was_read_is_described(tmp_path: Path) -> None:
     found = read_drawing(path, 28, 28, 20 / 28)
     described = found.described()
     assert (described["ink"], described["uneven"], described["background_spread"]) == ("light", False, 0.0)
-    assert np.abs(np.array(described["box"]) - (2100, 240, 2700, 1200)).max() < 12
+    assert isinstance(box := described["box"], list)
+    assert [float(str(each)) for each in box] == pytest.approx([2100, 240, 2700, 1200], abs=12)
     seen = Image.open(BytesIO(base64.b64decode(str(described["image"]))))
     assert (np.asarray(seen) == found.image[0]).all()
 
