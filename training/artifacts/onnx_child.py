@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -31,7 +32,7 @@ INVERTED: Final = "inverted"
 FILLED: Final = "filled"
 """Name of a metadata property: see `ModelInput`."""
 CONFIDENCE: Final = "confidence"
-"""Name of a metadata property: `preflight.wire.results.Confidence` as JSON; the graph divides by its temperature."""
+"""Name of a metadata property: `Confidence` as JSON; the graph divides by its temperature."""
 BATCH: Final = 500
 NOISES: Final = 128
 """Images of noise on which an export is compared with its model where there is no data set."""
@@ -110,7 +111,7 @@ def export(model: "nn.Module", images: "Tensor", trained: ModelArtifact, path: P
     if reads.inverted is not None:
         program.model.metadata_props[INVERTED] = json.dumps(reads.inverted)
     if trained.confidence is not None:
-        program.model.metadata_props[CONFIDENCE] = trained.confidence.model_dump_json()
+        program.model.metadata_props[CONFIDENCE] = json.dumps(asdict(trained.confidence))
     program.save(path)
 
 

@@ -79,6 +79,8 @@ class TrainingRequest:
     """File with the number of processors that other trainings of the host leave to this one; None: none shares them."""
     normalization: tuple[float, float] | None = None
     """Mean and standard deviation of the pixels that the network expects; None: those of the training images."""
+    fine_tuning: bool = False
+    """Whether the training starts from a model, so that its batch norms keep their statistics."""
     parent: InitialWeights | None = None
     """Where the weights come from without a checkpoint; None: they are random, or the leader's."""
     seat: Seat | None = None
@@ -115,6 +117,9 @@ def train(
     journal.write("start", {"import_seconds": time.perf_counter() - began})
     prediction = group.measure(request.spec, request.plan, store, request.prediction, journal)
     step = TrainStep(request.spec, request.plan, store.info.shape, store.info.classes)
+    if request.fine_tuning:
+        step.freeze_statistics()
+        step.origin = request.parent
     parameters = sum(parameter.numel() for parameter in step.model.parameters())
     journal.write("model", {"model": request.spec.model, "parameters": parameters})
     _require_allowed_size(request.spec.model, parameters, request.max_parameters)
@@ -174,7 +179,7 @@ def _metrics(fitted: "FitResult", steps: int) -> dict[str, JsonValue]:
         "class_precision": [score.precision for score in fitted.test.classes],
         "class_recall": [score.recall for score in fitted.test.classes],
         "class_f1": [score.f1 for score in fitted.test.classes],
-        "confidence": None if fitted.confidence is None else fitted.confidence.model_dump(mode="json"),
+        "confidence": None if fitted.confidence is None else asdict(fitted.confidence),
         "epochs": len(fitted.epochs),
         "train_steps": steps,
         "best_epoch": fitted.best_epoch,
