@@ -12,9 +12,9 @@ from pydantic.dataclasses import dataclass
 from preflight.contract.spec import MAX_CLASSES, STRICT, DatasetName, Name
 from preflight.errors import InvalidConfig
 from preflight.files.atomic_files import sha256_of
+from preflight.pictures.reading import Filled
 from preflight.wire.results import Confidence
 from training.artifacts.model_dir import MANIFEST, MODEL, read_manifest
-from training.artifacts.preprocess import Filled
 
 if TYPE_CHECKING:
     from torch import nn
