@@ -145,9 +145,9 @@ $(VENV)/.torch: constraints.txt
 	$(BIN)/pip install --quiet -c constraints.txt uv
 	@if [ -n "$(TORCH_INDEX_URL)" ] && $(BIN)/python -c "import urllib.request as u; \
 	  u.urlopen('$(TORCH_INDEX_URL)/torch/', timeout=$(TORCH_INDEX_TIMEOUT))" 2>/dev/null; \
-	then echo "torch from $(TORCH_INDEX_URL)"; \
+	then echo "torch from $(TORCH_INDEX_URL): some 190 MB"; \
 	  $(INSTALL) --default-index $(TORCH_INDEX_URL) torch torchvision; \
-	else echo "torch from the default index (PyTorch's CPU index is not reachable)"; \
+	else echo "torch from the default index (PyTorch's CPU index is not reachable): up to 5 GB with CUDA, and 2 minutes"; \
 	  $(INSTALL) torch torchvision; fi
 	@touch $@
 

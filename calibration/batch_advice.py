@@ -20,6 +20,7 @@ from calibration.result import BatchAdvice, BatchTrial
 from calibration.space import COMPILE_SECONDS
 from preflight.contract.plan import Plan
 from preflight.contract.verdicts import BatchOutcome
+from preflight.numbers import MIB
 from preflight.statistics import Comparison, compare
 from training.prediction import Prediction
 
@@ -41,7 +42,6 @@ OVERDUE: Final = 2.0
 """Times the allowed seconds after which a measurement is taken for hung."""
 COPIES: Final = 2
 """Of a whole batch beside its micro-batches: gathered, and normalised."""
-MIB: Final = 1 << 20
 
 
 @dataclass(slots=True, kw_only=True)

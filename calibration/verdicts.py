@@ -5,11 +5,10 @@ from typing import Final
 
 from calibration.result import BatchAdvice, BatchTrial, Confirmation, Trial
 from preflight.contract.verdicts import Verdict, speedup
-from preflight.numbers import two_digits
+from preflight.numbers import MIB, two_digits
 
 FINE: Final = 1.15
 """Ratio below which one decimal would hide most of the gain."""
-MIB: Final = 1 << 20
 
 VERDICTS: Final[Mapping[Verdict, str]] = {
     "own": "your own plan, measured first",

@@ -28,6 +28,8 @@ hypothesis.settings.load_profile("no deadlines")
 
 # A report takes seconds: only tests about it enable it.
 os.environ.setdefault("PREFLIGHT_REPORT", "off")
+# Tests say themselves which jobs run at the same time.
+os.environ.setdefault("PREFLIGHT_PACKING", "off")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 """Tests run in parallel: OpenMP threads that spin while they wait would slow each other many times."""
 

@@ -8,6 +8,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from preflight.contract.spec import STRICT
+from training.scaling import Speeds
 
 DEVIATION: Final = 0.10
 """Share of the prediction beyond which a cause is looked for and said."""
@@ -41,6 +42,9 @@ class Prediction:
     raced_step_s: Seconds | None = None
     """Seconds of a step under the fastest plan of fewer threads that was raced; None: none was faster."""
 
+    speeds: Speeds = ()
+    """Steps a second by threads, as they were measured; empty where they were not."""
+
     def scaled(self, factor: float, doubt: float = 0.0) -> "Prediction":
         """Return the prediction where everything takes `factor` times as long, its interval wider by `doubt`."""
         return replace(
@@ -49,6 +53,11 @@ class Prediction:
             warm_s=factor * self.warm_s,
             raced_step_s=None if self.raced_step_s is None else factor * self.raced_step_s,
         )  # fmt: skip
+
+    def sharing(self, threads: int) -> tuple[int, Speeds]:
+        """Return the threads of a plan with `threads` while it is alone, and its speeds if known that far."""
+        alone = max(threads, self.threads_alone or 1)
+        return alone, self.speeds if self.speeds and self.speeds[-1][0] >= alone else ()
 
     def over(self, epochs: int, last: float = 1.0) -> float:
         """Return the mean seconds of an epoch in a training of `epochs`, warming up included.

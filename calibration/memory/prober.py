@@ -16,6 +16,7 @@ from calibration.result import MemoryFit, MemoryProbe
 from preflight.contract.plan import Plan
 from preflight.contract.verdicts import ProbeOutcome, ProbePhase
 from preflight.errors import OutOfMemory
+from preflight.numbers import MIB
 
 LINE: Final = (8, 32)
 """Micro-batches that the line goes through: small enough for any container, far enough apart to see a slope."""
@@ -27,7 +28,6 @@ ENOUGH: Final = 0.60
 """Share of the budget at which doubling ends."""
 PRECISION: Final = 4
 """Bisection ends within a quarter, or where no equal piece of the batch lies between."""
-MIB: Final = 1 << 20
 
 
 def _tell_nobody(probe: MemoryProbe) -> None:

@@ -8,10 +8,12 @@ fresh process against it, and replaces it only with a proven gain.
 import math
 import statistics
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from calibration.acceptance.confirmation import final_measurement
 from calibration.acceptance.decision import accept
+from calibration.acceptance.scaling import measure_speeds
 from calibration.batch_advice import advise_batch
 from calibration.measure.backend import Backend
 from calibration.memory.model import Memory
@@ -52,8 +54,9 @@ def search(
     confirmation, best = accept(run, best)
     backend.limit(task.seconds + OVERDUE)
     final_measurement(run, best, memory)
+    speeds = measure_speeds(run, best)
     run.cut = task.batch_size
-    prediction = _predict(run, best)
+    prediction = replace(_predict(run, best), speeds=speeds)
     advice = advise_batch(run, best, memory, prediction)
     return _result(run, best, confirmation, memory, prediction, advice)
 

@@ -3,6 +3,8 @@
 import math
 from typing import Final
 
+MIB: Final = 1 << 20
+"""Bytes."""
 THIN: Final = "\u202f"
 """Between a number and its unit; narrow, and no line is broken there."""
 NONE: Final = "–"  # noqa: RUF001

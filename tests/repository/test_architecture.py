@@ -17,8 +17,8 @@ LAYERS = {
         "redis", "wire", "events launch queue", "client", "cli lightning transformers",
     ),
     "training": (
-        "prediction seat system", "process", "group models", "data", "catalog", "importing", "artifacts optim", "step",
-        "checkpoints", "loop", "distributed",
+        "scaling", "prediction seat system", "process", "group models", "data", "catalog", "importing",
+        "artifacts optim", "step", "checkpoints", "loop", "distributed",
     ),
     "calibration": (
         "measure result space", "cache memory verdicts", "task", "races", "batch_advice worth", "acceptance", "search",

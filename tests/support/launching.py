@@ -19,7 +19,7 @@ def run(
 ) -> subprocess.CompletedProcess[str]:  # fmt: skip
     """Run a command under `preflight run`; its output is text."""
     return subprocess.run(
-        [PREFLIGHT, "run", *options, "--", *command],
+        [PREFLIGHT, "run", "--same-start", *options, "--", *command],
         input=stdin, capture_output=True, text=True, timeout=timeout, cwd=cwd, env={**os.environ, **(variables or {})},
         check=False,
     )  # fmt: skip

@@ -10,7 +10,7 @@ from preflight.container.interference import Interference
 from preflight.container.resources import Quota
 from preflight.tuner.laps import LAP_SECONDS, Lap
 from preflight.tuner.settings import Settings
-from preflight.tuner.tuning import Limits, Tuning
+from preflight.tuner.tuning import Known, Limits, Tuning
 
 StepSeconds = Callable[[Settings, float], float]
 """Settings and the time -> seconds of a step."""
@@ -54,14 +54,16 @@ class SimulatedTraining:
     def memory_share(self) -> float | None:
         return self.memory
 
-    def run(self, own: Settings, seconds: float, limits: Limits | None = None) -> Tuning:
-        """Train for so many seconds."""
+    def run(
+        self, own: Settings, seconds: float, limits: Limits | None = None, known: Known | None = None
+    ) -> Tuning:  # fmt: skip
+        """Train for so many seconds; from the beginning, or of a training that a calibration has measured."""
 
         def record(what: str, **fields: object) -> None:
             self.records.append((what, fields))
 
         tuning = Tuning(own, self, record, limits or Limits(), clock=lambda: self.now)
-        steps = tuning.steps()
+        steps = tuning.steps() if known is None else tuning.resume(known)
         wanted = next(steps)
         while self.now < seconds:
             step_s = self.step_s(wanted, self.now) * self._random.lognormvariate(0, self.noise)

@@ -33,7 +33,6 @@ COUNT: Final = 60_000
 ROWS: Final = 42_000
 BATCH: Final = 256
 PARTS: Final = ("png", "csv", "npz", "parquet", "epoch")
-MIB: Final = 1 << 20
 
 IMAGE_FOLDER: Final = """
 import sys, time

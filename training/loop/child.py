@@ -24,6 +24,7 @@ from training.artifacts.model_dir import Artifact, save
 from training.artifacts.predictions import PREDICTIONS, prediction_bytes, serialize
 from training.checkpoints.files import stored_bytes
 from training.group import ALONE, Group
+from training.loop.limit_watch import SharedThreads
 from training.prediction import Prediction
 from training.process.child_main import serve_request
 from training.seat import Seat
@@ -78,6 +79,8 @@ class TrainingRequest:
     """Mean and standard deviation of the pixels that the network expects; None: those of the training images."""
     parent: InitialWeights | None = None
     """Where the weights come from without a checkpoint; None: they are random, or the leader's."""
+    processors: Path | None = None
+    """File with the number of processors that other trainings of the host leave to this one; None: none shares them."""
     seat: Seat | None = None
     """Place in a group; the child's module is then `training.distributed.agent`. None: trained alone."""
 
@@ -102,7 +105,9 @@ def train(
     from training.step.profiler import TRACE, PhaseTimer, tracing
     from training.step.train_step import TrainStep, prepare_process
 
-    prepare_process(request.plan)
+    shared = _shared(request, prediction=request.prediction)
+    threads = request.plan.threads if shared is None else shared.now()
+    prepare_process(replace(request.plan, threads=min(threads, request.plan.threads)))
     store = open_dataset(request.store)
     if request.normalization is not None:
         mean, std = request.normalization
@@ -125,12 +130,14 @@ def train(
             copy_weights(step.model, request.parent)
         state = group.share_state(step, state)
         step.join(group)
+        if shared is not None and threads != request.plan.threads:
+            step.apply_plan(replace(request.plan, threads=threads))  # a checkpoint keeps those that it has alone
         first, timer = state.position, PhaseTimer() if request.profile else None
         with tracing(request.artifact / TRACE if request.trace else None, timer or no_timer) as step.end_phase:
             if not group.leads:
                 run_epochs(step, store, journal, should_stop, state, checkpointer)
                 return
-            fitted = fit(step, store, journal, should_stop, state, checkpointer, prediction, request.share)
+            fitted = fit(step, store, journal, should_stop, state, checkpointer, prediction, request.share, shared)
     doubt = chance_warning(fitted.test, store.test_labels)
     if doubt is not None:
         journal.write("warning", {"message": doubt})
@@ -143,6 +150,19 @@ def train(
     journal.write(
         "done", {**metrics, "artifact": str(artifact.directory), "model_sha256": artifact.model_sha256}, durable=True
     )
+
+
+def _shared(request: TrainingRequest, prediction: Prediction | None) -> SharedThreads | None:
+    """Return how the training shares the processors with others; None where it may not change its threads."""
+    if request.processors is None or request.spec.deterministic or request.plan.compile or request.seat is not None:
+        return None
+    threads = request.plan.threads
+    found = SharedThreads(file=request.processors, threads=threads)
+    if prediction is None:
+        return found
+    alone, speeds = prediction.sharing(threads)
+    # A plan that was measured while others ran has fewer threads than it should have without them.
+    return replace(found, threads=alone if found.is_divided() else threads, speeds=speeds)
 
 
 def _metrics(fitted: "FitResult", steps: int) -> dict[str, JsonValue]:

@@ -5,10 +5,11 @@ import time
 from preflight.container.counters import SystemCounters
 from preflight.container.resources import MemoryUse, Share
 from preflight.files.journal import RecordWriter
+from preflight.tuner.micro_batches import AMPLE
+from preflight.tuner.surroundings import Container
+from training.loop.limit_watch import LimitWatch, ProcessorChange, SharedThreads
+from training.loop.plan_tuner import PlanTuner
 from training.loop.prediction_monitor import PredictionMonitor
-from training.loop.tuning.limit_watch import LimitWatch
-from training.loop.tuning.micro_batches import AMPLE
-from training.loop.tuning.plan_tuner import PlanTuner
 from training.loop.window import Window
 from training.prediction import Prediction
 from training.step.train_state import EpochDone, TrainState
@@ -21,7 +22,7 @@ class ProgressObserver:
 
     def __init__(
         self, step: TrainStep, state: TrainState, report: RecordWriter, prediction: Prediction | None,
-        share: Share | None,
+        share: Share | None, shared: SharedThreads | None = None,
     ) -> None:  # fmt: skip
         self._step = step
         self._state = state
@@ -30,19 +31,32 @@ class ProgressObserver:
         counters = SystemCounters(shares=self._shares)
         self._monitor = PredictionMonitor(prediction, step.plan, report, counters, time_reference_workload)
         self._memory = MemoryUse(share=share)
-        self._limits = LimitWatch(self._memory, shares=self._shares)
+        self._limits = LimitWatch(self._memory, shares=self._shares, shared=shared)
         self._used: int | None = None
         self._first_step_at = 0.0
         """Seconds since the epoch; 0 in the first window."""
-        self._tuner = PlanTuner(step, report, prediction, counters)
+        self._tuner = PlanTuner(step, report, prediction, Container(shares=self._shares))
 
     def begin_epoch(self) -> None:
         """Observe that an epoch begins or continues."""
         self._monitor.begin_epoch(self._state.step)
+        self._tuner.resume()
+
+    def end_step(self) -> None:
+        """Observe that a step was made."""
+        changed = self._tuner.end_step()
+        if changed is not None:
+            self._monitor.apply_plan(changed)
+
+    def end_steps(self) -> None:
+        """Observe that the steps of an epoch are made: a validation follows."""
+        self._tuner.pause()
 
     def observe_window(self, window: Window) -> None:
         """Close `window`; report it when a report is due."""
         window.close()
+        if (joined := self._limits.shared()) is not None:
+            self._adapt(joined)
         if self._limits.due():
             self._observe_limits()
         self._first_step_at = self._first_step_at or time.time() - sum(window.step_seconds[1:])
@@ -67,9 +81,12 @@ class ProgressObserver:
             self._used = None  # so that it is read for this window, after which the micro-batch is decided
             self._report.write("warning", {"message": f"{cut.describe()}; the micro-batch follows"})
         if change is not None:
-            machine = SystemCounters(shares=self._shares)
-            prediction = self._tuner.adapt_to(change, machine)
-            self._monitor.predict_anew(prediction, self._step.plan, machine)
+            self._adapt(change)
+
+    def _adapt(self, change: ProcessorChange) -> None:
+        """Take or give up threads, and predict anew."""
+        prediction = self._tuner.adapt_to(change, Container(shares=self._shares))
+        self._monitor.predict_anew(prediction, self._step.plan, SystemCounters(shares=self._shares))
 
     def observe_epoch(self, done: EpochDone) -> None:
         """Compare a whole epoch with its prediction."""

@@ -19,6 +19,7 @@ from training.data.class_balance import class_weights
 from training.data.dataset_store import PreparedDataset
 from training.data.split import split
 from training.loop.evaluate import Score, evaluate, evaluate_together, measure
+from training.loop.limit_watch import SharedThreads
 from training.loop.progress import ProgressObserver
 from training.loop.window import Window, require_finite
 from training.prediction import Prediction
@@ -53,12 +54,13 @@ class FitResult:
 def fit(
     step: TrainStep, store: PreparedDataset, report: RecordWriter, should_stop: Callable[[], bool], state: TrainState,
     checkpointer: Checkpointer, prediction: Prediction | None = None, share: Share | None = None,
+    shared: SharedThreads | None = None,
 ) -> FitResult:  # fmt: skip
     """Train `step` on `store` from the position of `state`, and score the best weights once on the test set.
 
     Raises as `run_epochs`.
     """
-    run_epochs(step, store, report, should_stop, state, checkpointer, prediction, share)
+    run_epochs(step, store, report, should_stop, state, checkpointer, prediction, share, shared)
     step.restore_best()
     info, confidence = store.info, measure(step, store)
     probabilities = allocate_probabilities(info.test_count, info.classes)
@@ -76,6 +78,7 @@ def fit(
 def run_epochs(
     step: TrainStep, store: PreparedDataset, report: RecordWriter, should_stop: Callable[[], bool], state: TrainState,
     checkpointer: Checkpointer, prediction: Prediction | None = None, share: Share | None = None,
+    shared: SharedThreads | None = None,
 ) -> None:  # fmt: skip
     """Train `step` on `store` from the position of `state` to the end: what all ranks of a group do together.
 
@@ -89,7 +92,7 @@ def run_epochs(
     step.class_weights = None if weights is None else weights.to(step.device)
     batches = Batches(store, spec, step.plan, step.group)
     started = time.perf_counter()
-    observer = ProgressObserver(step, state, report, prediction, share)
+    observer = ProgressObserver(step, state, report, prediction, share, shared)
     while not state.is_finished(spec):
         observer.begin_epoch()
         _train_epoch(step, batches, should_stop, checkpointer, Window(step, state, started), observer)
@@ -115,6 +118,7 @@ def _train_epoch(
     for images, labels in batches.of(state.epoch, state.step, state.epoch_steps):
         step.end_phase("data")
         window.add(step.run(images, labels, step.rate(state.position, steps, state.steps)))
+        observer.end_step()
         if should_stop():
             checkpointer.save_sync(window.sync_loss())
             raise ChildStopped(f"stopped after step {state.position} of {steps} by a signal")
@@ -124,6 +128,7 @@ def _train_epoch(
         if checkpointer.due():
             checkpointer.save(window.sync_loss())
         step.end_phase("checkpoint")
+    observer.end_steps()
     window.sync_loss()
 
 

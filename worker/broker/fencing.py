@@ -161,7 +161,10 @@ class Fence:
             raise Superseded
         return None if status == "gap" else last
 
-    def requeue(self, ref: RqJobRef, *, front: bool, retries_left: int | None = None, pause: int | None = None) -> str:
+    def requeue(
+        self, ref: RqJobRef, *, front: bool, retries_left: int | None = None, pause: int | None = None,
+        older: Sequence[str] = (),
+    ) -> str:  # fmt: skip
         """Put the job back into its queue, or schedule it, unless a newer attempt has taken over.
 
         Args:
@@ -169,13 +172,14 @@ class Fence:
             front: at the front of the queue instead of its end.
             retries_left: RQ's count from now on; None leaves it.
             pause: whole seconds after which it is queued; None: at once.
+            older: RQ's ids of jobs that stay before this one at the front.
 
         Returns:
             The answer of `fencing/requeue.lua`; `gone`: nothing was done, RQ's records have to be restored first.
         """
         return requeue(
             self._connection, self.job_id, ref, owner=self.owner, token=str(self.attempt), front=front,
-            retries_left=retries_left, pause=pause, ttl=self._ttl,
+            retries_left=retries_left, pause=pause, ttl=self._ttl, older=older,
         )  # fmt: skip
 
     def set_alias(self) -> None:

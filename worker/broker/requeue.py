@@ -1,5 +1,6 @@
 """Requeueing: put a job whose attempt has ended, or died, back into its queue."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,9 +60,12 @@ def reclaim(connection: Redis, job_id: str, ref: RqJobRef, *, lease: str, worker
 
 def requeue(
     connection: Redis, job_id: str, ref: RqJobRef, *, owner: str, token: str, front: bool,
-    retries_left: int | None = None, pause: int | None = None, ttl: int = 0, spared: int = 0,
+    retries_left: int | None = None, pause: int | None = None, ttl: int = 0, spared: int = 0, older: Sequence[str] = (),
 ) -> str:  # fmt: skip
-    """Run `fencing/requeue.lua`, which explains `owner` and `token`, and return its answer."""
+    """Run `fencing/requeue.lua`, which explains `owner` and `token`, and return its answer.
+
+    At the front the job comes after those of `older`, RQ's ids, that are there already.
+    """
     queue = ref.queue
     return run_script(
         connection, "fencing/requeue", TEXT,
@@ -72,5 +76,6 @@ def requeue(
         args=[
             ref.rq_id, owner, token, "front" if front else "back", "" if retries_left is None else retries_left,
             ref.execution.encode(errors="surrogateescape"), ttl, spared, "" if pause is None else pause,
+            *older,
         ],
     )  # fmt: skip

@@ -8,8 +8,9 @@ import base64
 import json
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal
 
 from redis import Redis
@@ -188,9 +189,10 @@ class RqRecords:
 
     def requeue(
         self, job: UntrustedJob, ref: RqJobRef, fence: Fence, *, front: bool, retries_left: int | None = None,
-        pause: int | None = None,
+        pause: int | None = None, older: Sequence[str] = (),
     ) -> None:  # fmt: skip
         """Requeue the job of the running attempt, as `Fence.requeue`; restores RQ's records where they were lost."""
-        if fence.requeue(ref, front=front, retries_left=retries_left, pause=pause) == "gone":
+        put_back = partial(fence.requeue, ref, front=front, retries_left=retries_left, pause=pause, older=older)
+        if put_back() == "gone":
             self.start_job(job, Execution(ref.execution, time.time()), fence)
-            fence.requeue(ref, front=front, retries_left=retries_left, pause=pause)
+            put_back()

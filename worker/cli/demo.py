@@ -1,11 +1,13 @@
 """`preflight demo`: one job from start to finish, with a temporary Redis and worker."""
 
 import shutil
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +27,7 @@ from worker.config.settings import Settings, service_environment
 from worker.jobs.local.training import dataset_local
 from worker.report.request import TIMEOUT_SECONDS
 
+LOCAL: Final = "127.0.0.1"
 WORKER_STOP_TIMEOUT: Final = 1.0
 """Seconds for an idle worker to exit; a busy one would finish its job first, and is killed."""
 REPORT_POLL_INTERVAL: Final = 0.1
@@ -42,9 +45,9 @@ def run_demo(settings: Settings, fields: dict[str, JsonValue]) -> int:
     executable()
     try:
         job = _job(settings, fields)
-        with redis_server() as url, _worker(settings.model_copy(update={"redis_url": url})) as log:
+        with redis_server() as url, _services(settings.model_copy(update={"redis_url": url})) as (log, address):
             click.secho(f"redis    {url}\nworker   log in {log}", dim=True)
-            click.secho(f"page     REDIS_URL={url} {_command()} serve", dim=True)
+            click.secho(f"page     {address}", dim=True)
             client = Client(url, queue=settings.queue)
             job_id = client.enqueue(job).job_id
             click.secho(f"enqueued {job_id}", dim=True)
@@ -60,7 +63,7 @@ def run_demo(settings: Settings, fields: dict[str, JsonValue]) -> int:
 
 def _job(settings: Settings, fields: dict[str, JsonValue]) -> TrainJob:
     """Return the demo's job: the given fields, on MNIST if available, else on scikit-learn's digits."""
-    default: dict[str, JsonValue] = {"dataset": "mnist"}
+    default: dict[str, JsonValue] = {"dataset": "mnist", **({} if fields else {"recipe": "fast"})}
     if "dataset" not in fields and not available("mnist", settings.data_dir, settings.cache_dir):
         click.echo(f"mnist is not in {settings.data_dir} yet; trying to download it")
         try:
@@ -76,20 +79,27 @@ def _job(settings: Settings, fields: dict[str, JsonValue]) -> TrainJob:
 
 
 @contextmanager
-def _worker(settings: Settings) -> Iterator[Path]:
-    """Run a worker process; yield the path of its log."""
+def _services(settings: Settings) -> Iterator[tuple[Path, str]]:
+    """Run a worker and the web service; yield the path of their log, and the address of the page."""
     log = settings.cache_dir / "demo-worker.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "worker.cli", "worker"],
-            env=service_environment(settings), stdout=output, stderr=output, stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )  # fmt: skip
-    try:
-        yield log
-    finally:
-        _stop(process)
+    port = _free_port()
+    page = ["serve", "--host", LOCAL, "--port", str(port)]
+    with log.open("wb") as output, ExitStack() as stack:
+        for arguments in (["worker"], *([page] if find_spec("fastapi") else [])):
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "worker.cli", *arguments],
+                env=service_environment(settings), stdout=output, stderr=output, stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )  # fmt: skip
+            stack.callback(_stop, process)
+        yield log, f"http://{LOCAL}:{port}" if find_spec("fastapi") else "needs the extra `web`"
+
+
+def _free_port() -> int:
+    """Return a port that is free now."""
+    with socket.create_server((LOCAL, 0)) as server:
+        return int(server.getsockname()[1])
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:
@@ -127,9 +137,7 @@ def _print_result(done: TrainingDone, report: str | None) -> None:
         f"manifest  {done.artifact}/manifest.json\n"
         f"report    {report or 'not created'}\n\n"
         "next steps\n"
-        f"  {preflight} train --epochs 3 --set augmentation.rotate_degrees=10\n"
-        f"  {preflight} calibrate --model resnet18\n"
-        f"  {preflight} doctor\n"
-        f"  REDIS_URL=redis://... {preflight} worker\n"
-        f"  REDIS_URL=redis://... {preflight} serve   (the page: jobs, curves, plans)"
+        f"  {preflight} train --recipe balanced     more accurate, in a minute or two\n"
+        f"  {preflight} calibrate --explain         what this machine can do, and why\n"
+        f"  {preflight} data add --help             your own pictures"
     )

@@ -72,8 +72,15 @@ class Settings(ClientSettings):
     requests; `location` and `href` of answers begin with it."""
     web_keep_alive: Annotated[float, Field(ge=1, le=3600)] = 75.0
     """Seconds for which `preflight serve` keeps an idle connection: more than the load balancer in front of it does."""
-    processes: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Processes of `preflight worker`, each with an equal share of this container's cores and memory."""
+    processes: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = "auto"
+    """`auto`: `preflight worker` runs one job on all cores, and several at a time where that does more
+    (`PREFLIGHT_PACKING`). A number: so many processes, each with an equal, fixed share of the cores and the memory."""
+    packing: Literal["throughput", "latency", "off"] = "throughput"
+    """With `PREFLIGHT_PROCESSES=auto`, when jobs run at the same time. `throughput`: where all together do more than
+    one after the other. `latency`: only where none ends more than a tenth later for it. `off`: never."""
+    max_jobs: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """Maximum jobs that run at a time on this host, with `PREFLIGHT_PROCESSES=auto`. Unset: as many as cores and memory
+    allow."""
     group: Literal["on", "off"] = "off"
     """`on`: this worker trains jobs with `workers` together with others of its queue, as leader or as member: only on a
     private network, whose machines can all be trusted."""
@@ -163,6 +170,16 @@ class Settings(ClientSettings):
     @classmethod
     def _check_token(cls, value: SecretStr | None) -> SecretStr | None:
         return check_key_length(value)
+
+    @property
+    def shares(self) -> int:
+        """Fixed shares among which the container is divided."""
+        return 1 if self.processes == "auto" else self.processes
+
+    @property
+    def packs(self) -> bool:
+        """Whether jobs may run at the same time, with shares that change."""
+        return self.packing != "off" and self.shares == 1
 
     def require_dataset(self, name: str) -> None:
         """Raise `InvalidConfig` for a data set that is neither registered, nor imported, nor perhaps in the store."""

@@ -7,7 +7,7 @@ from calibration.verdicts import OUTCOMES, PHASES
 from preflight import wire
 from preflight.contract.verdicts import DISTURBED, speedup
 from preflight.events.plan_words import plan_line
-from preflight.numbers import plural
+from preflight.numbers import MIB, plural
 from training.step import profiler
 
 VERDICTS: Final = {
@@ -16,7 +16,6 @@ VERDICTS: Final = {
     "failed": "failed", "skipped": "is not worth a measurement",
 }  # fmt: skip
 """Verdict on a trial -> predicate of its sentence."""
-MIB: Final = 1 << 20
 
 
 def sentence(event: wire.AnyEvent) -> str:
@@ -111,6 +110,8 @@ def _of_plan(event: wire.AnyEvent) -> str | None:
                 else f"Changed {field} from {event.before} to {event.after}"
             )
             return f"{what}: {as_sentence(event.reason)}"
+        case wire.ProcessorsShared():
+            return f"Has {event.message}"
         case wire.PredictionChecked():
             what = f"Epoch {event.epoch}" if event.whole else f"The first {plural(event.steps, 'step')}"
             predicted = f"{event.predicted_s:.2f} s ({event.low_s:.2f} to {event.high_s:.2f}) were predicted"

@@ -28,6 +28,7 @@ from worker.jobs.stages.pending_extras import Extras, ExtrasFile, pending_attemp
 from worker.jobs.stages.plan_store import RedisPlanStore
 from worker.jobs.worker_context import WorkerContext
 from worker.state.control import Interrupted
+from worker.state.packing.share import ProcessorShare
 from worker.state.paths import JobPaths, open_paths
 from worker.state.spool import Spool
 
@@ -63,7 +64,7 @@ class Attempt:
             meta: dict[str, JsonValue] = {**rq_job.meta, **({REFUSED: [*refused]} if refused else {})}
             self.events = RedisSink(fence, spool, kept=settings.events_kept, meta=meta)
             self.heartbeat = AttemptHeartbeat(
-                fence, self.events, worker.stop, recorder.start, timeout=rq_job.timeout, shares=settings.processes
+                fence, self.events, worker.stop, recorder.start, timeout=rq_job.timeout, shares=settings.shares
             )
             drawn = tensorboard_sinks(settings, job.request, job_id, attempt)
             log = LogSink(job_id, attempt, enqueued_at=rq_job.enqueued_at)
@@ -71,7 +72,7 @@ class Attempt:
                 settings=settings, worker=worker.name, job_id=job_id, attempt=attempt, paths=paths,
                 enqueued_at=rq_job.enqueued_at,
                 sinks=(log, self.events, *drawn), control=self.heartbeat,
-                warnings=tuple(refused.values()), server=server,
+                warnings=tuple(refused.values()), server=server, processors=_share(worker, server),
                 plans=RedisPlanStore(worker.connection, job_id, settings.state_ttl, self.heartbeat.heartbeat),
                 pin=RedisDatasetPin(
                     paths.job, worker.connection, job_id, settings.state_ttl, self.heartbeat.heartbeat
@@ -139,6 +140,13 @@ class Attempt:
         return published_failure(
             retry_until_available(self._fence.failure, "read the failure of earlier attempts", check)
         )
+
+
+def _share(worker: WorkerContext, server: ForkServer | None) -> ProcessorShare:
+    """Return the share of the job that `worker` runs; `server` forks its children."""
+    share = ProcessorShare() if worker.arbiter is None else worker.arbiter.share
+    share.server_pid = None if server is None else server.pid
+    return share
 
 
 def _open_spool(paths: JobPaths, job_id: str, attempt: int) -> Spool:

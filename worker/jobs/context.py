@@ -17,6 +17,7 @@ from worker.jobs.stages.dataset_pin import DatasetPin
 from worker.jobs.stages.pending_extras import ExtrasStore
 from worker.jobs.stages.plan_store import PlanStore
 from worker.state.control import JobControl
+from worker.state.packing.share import ProcessorShare
 from worker.state.paths import JobPaths
 
 
@@ -43,6 +44,8 @@ class JobContext:
     """For a group that this attempt leads; None: a job without Redis."""
     server: ForkServer | None = None
     """That forks the children of the job; None: they are fresh interpreters."""
+    processors: ProcessorShare = field(default_factory=ProcessorShare)
+    """What the job has of the processors while others run here."""
     report_server: ForkServer | None = None
     """That forks the report's process; None: `server` does."""
     environment: Mapping[str, str] = field(init=False)

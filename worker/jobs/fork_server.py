@@ -25,7 +25,7 @@ MIN_REPORTING_BYTES: Final = 1 << 30
 
 def new_server(settings: Settings) -> ForkServer | None:
     """Return a server that is not started yet; None where the settings or the memory forbid it."""
-    if settings.standby == "off" or detect(shares=settings.processes).memory_bytes < MIN_BYTES:
+    if settings.standby == "off" or detect(shares=settings.shares).memory_bytes < MIN_BYTES:
         return None
     return ForkServer(job_environment(settings), PRELOADED)
 
@@ -34,7 +34,7 @@ def new_report_server(settings: Settings) -> ForkServer | None:
     """Return a server of reports that is not started yet; None where settings, memory or cores forbid it."""
     if "off" in (settings.standby, settings.report):
         return None
-    resources = detect(shares=settings.processes)
+    resources = detect(shares=settings.shares)
     if resources.cores == 1 or resources.memory_bytes < MIN_REPORTING_BYTES:
         return None
     return ForkServer(job_environment(settings), REPORTING)

@@ -1,6 +1,7 @@
 """Outcome recorder: writes the start and the outcome of a job to RQ's records; each write may be repeated."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
@@ -105,15 +106,15 @@ class OutcomeRecorder:
             end = finished(job, outcome.result)
         self._end(end, None)
 
-    def requeue(self, *, front: bool = True) -> None:
+    def requeue(self, *, front: bool = True, older: Sequence[str] = ()) -> None:
         """Put a job that did not end to the front of its queue, or its end, without spending a retry.
 
-        Gives up after a second.
+        `older`: RQ's ids of jobs that this worker's host took before it, which stay before it. Gives up after a second.
         """
         deadline = time.monotonic() + REQUEUE_TIMEOUT
         while True:
             try:
-                self._records.requeue(self._job.rq_job, self._place, self._fence, front=front)
+                self._records.requeue(self._job.rq_job, self._place, self._fence, front=front, older=older)
                 return
             except Superseded:
                 return

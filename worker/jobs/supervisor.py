@@ -117,7 +117,8 @@ class Supervisor:
             self._retry(self._recorder.start, "record the job as started")
             self._run_attempt()
         except Interrupted:
-            self._recorder.requeue()
+            arbiter = self._worker.arbiter
+            self._recorder.requeue(older=() if arbiter is None else arbiter.share.older)
         except GroupShort:
             self._recorder.requeue(front=False)
         except Superseded:

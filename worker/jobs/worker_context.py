@@ -7,6 +7,7 @@ from rq import Queue
 
 from worker.config.settings import Settings
 from worker.state.control import StopSignal
+from worker.state.packing.arbiter import Arbiter
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +19,5 @@ class WorkerContext:
     name: str
     settings: Settings
     stop: StopSignal
+    arbiter: Arbiter | None = None
+    """Has the share of the job that runs; None: jobs do not share."""

@@ -3,6 +3,7 @@
 import logging
 import signal
 import sys
+from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
 from typing import Final
@@ -53,25 +54,35 @@ def serve(settings: Settings, *, burst: bool = False, with_scheduler: bool = Tru
         require_writable(getattr(settings, directory), variable)
     for export in exports(settings):
         require_usable(export)
-    processors = share_processors(detect(), settings.processes)
+    processors = share_processors(detect(), settings.shares)
     connection = connect(settings)
     run = partial(_run_worker, settings, connection, burst=burst, with_scheduler=with_scheduler)
-    if settings.processes == 1:
-        run()
+    if settings.shares == 1:
+        companion = partial(_run_companion, settings, burst=burst, with_scheduler=with_scheduler)
+        run(run_companion=companion if settings.processes == "auto" else None)
         return
     connection.close()  # each process opens its own
     run_processes(processors, run)
 
 
-def _run_worker(settings: Settings, connection: Redis, *, burst: bool, with_scheduler: bool) -> None:
+def _run_companion(settings: Settings, *, burst: bool, with_scheduler: bool) -> None:
+    """Run a worker in a fork of another one, until it is not needed any more."""
+    signal.signal(FORWARDED, signal.getsignal(signal.SIGTERM))  # until the worker has its handlers
+    _run_worker(settings, connect(settings), burst=burst, with_scheduler=with_scheduler, is_companion=True)
+
+
+def _run_worker(
+    settings: Settings, connection: Redis, *, burst: bool, with_scheduler: bool,
+    run_companion: Callable[[], None] | None = None, is_companion: bool = False,
+) -> None:  # fmt: skip
     log = structlog.get_logger("preflight")
     queue = Queue(settings.queue, connection=connection, serializer=JSONSerializer)
-    worker = retry_until_available(
-        lambda: PreflightWorker(queue, connection, settings, with_scheduler=with_scheduler),
-        "name the connection",
-        lambda: None,
-    )
-    if settings.processes > 1:
+    make = partial(
+        PreflightWorker, queue, connection, settings, with_scheduler=with_scheduler, run_companion=run_companion,
+        is_companion=is_companion,
+    )  # fmt: skip
+    worker = retry_until_available(make, "name the connection", lambda: None)
+    if settings.shares > 1 or is_companion:
         structlog.contextvars.bind_contextvars(worker=worker.name)  # tells the processes apart in the log
     _log_start(settings, worker.name)
     try:
@@ -99,7 +110,7 @@ def _log_start(settings: Settings, worker_name: str) -> None:
     log.info(
         "resource_limits",
         message="these are the limits of this container",
-        **resources_payload(detect(shares=settings.processes)),
+        **resources_payload(detect(shares=settings.shares)),
     )
     if slow := explain_missing_bytecode():
         log.warning("bytecode_missing", message=slow)

@@ -48,7 +48,7 @@ class Standby:
             self.prepare()
 
     def _is_spare(self) -> bool:
-        return time.monotonic() - self._idle_since >= IDLE_SECONDS or memory_is_low(self._settings.processes)
+        return time.monotonic() - self._idle_since >= IDLE_SECONDS or memory_is_low(self._settings.shares)
 
     def job_ended(self) -> None:
         """Note that the worker is idle from now on."""

@@ -11,6 +11,7 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from types import FrameType
 from typing import Final, TypeVar
@@ -42,6 +43,7 @@ from worker.queue.loop.chores import Chores
 from worker.queue.loop.commands import Commands
 from worker.queue.loop.job_run import JobRunner
 from worker.queue.loop.key_existence import KeyExistence
+from worker.queue.loop.packing import Packing
 from worker.queue.loop.presence import Presence
 from worker.queue.loop.seating import Seating
 from worker.queue.standby import Standby
@@ -67,8 +69,14 @@ T = TypeVar("T")
 class PreflightWorker(Worker):
     """Takes jobs one after the other and runs each in a work-horse."""
 
-    def __init__(self, queue: Queue, connection: Redis, settings: Settings, *, with_scheduler: bool = True) -> None:
-        """Take jobs from `queue`; `with_scheduler`: enqueue its scheduled jobs, too, unless another worker does."""
+    def __init__(
+        self, queue: Queue, connection: Redis, settings: Settings, *, with_scheduler: bool = True,
+        run_companion: Callable[[], None] | None = None, is_companion: bool = False,
+    ) -> None:  # fmt: skip
+        """Take jobs from `queue`; `with_scheduler`: enqueue its scheduled jobs, too, unless another worker does.
+
+        `run_companion` runs, in a fork, a worker for another job at the same time; None: this one starts none.
+        """
         # Unique at every start: the name of a killed predecessor stays registered for a while.
         name = f"{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(4)}"
         super().__init__(
@@ -93,6 +101,8 @@ class PreflightWorker(Worker):
         self._presence = Presence(self, connection, records, self._retry)
         self._commands = Commands(connection, self.pubsub_channel_name, settings, lambda: self._running)
         shared = WorkerContext(connection, queue, name, settings, self._stop)
+        self._packing = Packing(shared, run_companion, is_companion=is_companion)
+        shared = replace(shared, arbiter=self._packing.arbiter)
         self._chores = Chores(
             shared, self._standby, self._intake, self._retry, self._parts, with_scheduler=with_scheduler,
         )  # fmt: skip
@@ -124,8 +134,10 @@ class PreflightWorker(Worker):
         except Interrupted:
             pass
         finally:
+            self._packing.free_turn()
             self._chores.stop()
             self._standby.stop()
+            self._packing.join(burst=burst)
             self._deregister()
         if self._stop.times > 1:
             raise SystemExit(1)
@@ -139,6 +151,7 @@ class PreflightWorker(Worker):
         self._runner.signal(forwarded)
         self._seating.signal(forwarded)
         self._chores.extras.signal(forwarded)
+        self._packing.forward_stop()
 
     def _on_retry(self) -> None:
         self._touch_lock()
@@ -173,14 +186,16 @@ class PreflightWorker(Worker):
         while not self._stop():
             self._touch_lock()
             has_chores = burst and self._chores.remain(0)  # a job may have waited for them: look again once they end
+            job: AdmittedJob | None = None
             try:
+                self._reap_companions()
                 raw_id = self._retry.repair(partial(self._do_idle_work, burst))
                 REDIS.note_answer()
                 if raw_id is not None:
                     job = self._intake.admit(raw_id)
                     if job is not None:
                         return job
-                elif burst and not self._chores.remain(BLMOVE_TIMEOUT) and not has_chores:
+                elif self._is_done(burst=burst, has_chores=has_chores):
                     return None
                 pauses = backoff(BASE_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
             except PERMANENT_ERRORS:
@@ -188,7 +203,22 @@ class PreflightWorker(Worker):
             except RedisError as error:
                 REDIS.note_failure(error, "take a job")
                 self._stop.sleep(next(pauses))
+            finally:
+                if job is None:
+                    self._packing.free_turn()
         return None
+
+    def _is_done(self, *, burst: bool, has_chores: bool) -> bool:
+        """Whether a worker that has found no job is to end; waits for its extras for a moment."""
+        if self._packing.is_spent:
+            return True
+        return burst and not self._packing.waits and not self._chores.remain(BLMOVE_TIMEOUT) and not has_chores
+
+    def _reap_companions(self) -> None:
+        """Reclaim the jobs of companions that died; raises `redis.exceptions.RedisError`."""
+        if self._packing.reap() and self._lock is not None:
+            own = None if self._running is None else self._running.rq_job.id
+            self._chores.reaper.check(self._lock.remove_dead(), own=own)
 
     def _do_idle_work(self, burst: bool) -> bytes | None:
         """Send a heartbeat, handle commands, do chores; return the id of the next job, if one comes in time."""
@@ -206,6 +236,10 @@ class PreflightWorker(Worker):
             self._stop.sleep(SUSPENSION_INTERVAL)
             return None
         timeout = BLMOVE_TIMEOUT * (1 if has_work else random.uniform(*IDLE_STRETCH))  # noqa: S311
+        if not self._packing.may_take(timeout):
+            return None
+        if self._packing.is_shared:
+            return self._next_id(True, timeout)
         if burst:
             return self._next_id(burst, timeout)
         self._step("seats", partial(self._retry.repair, partial(self._seating.look, offered=offered)))
@@ -229,8 +263,11 @@ class PreflightWorker(Worker):
         if not self._seating.has_offer(short=short):
             return False
         self._presence.begin_seat()
-        sat = self._step("seats", partial(self._seating.sit, short=short))
-        return sat is not None and sat
+        self._packing.begin_seat()
+        try:
+            return self._step("seats", partial(self._seating.sit, short=short)) is True
+        finally:
+            self._packing.end()
 
     def _step(self, part: str, take: Callable[[], T]) -> T | None:
         """Return what a part of the loop returns; None where it fails: jobs are taken without it meanwhile.
@@ -257,6 +294,7 @@ class PreflightWorker(Worker):
         self._running = job
         self._presence.begin_job(job.rq_job.id)
         try:
+            self._packing.begin(job)
             self._runner.run(job)
         except (Interrupted, *PERMANENT_ERRORS):
             raise
@@ -264,6 +302,7 @@ class PreflightWorker(Worker):
             self._intake.quarantine(job.rq_job.id, error, job.job_id)
         finally:
             self._running = None
+            self._packing.end()
             self._presence.end_job()
             self._standby.job_ended()
             self._chores.extras.notice(job.job_id)
@@ -275,6 +314,8 @@ class PreflightWorker(Worker):
             self._retry.repair(self._presence.heartbeat)
             self._step("commands", self._commands.handle)
             self._retry.repair(renew)
+            self._step("companions", self._reap_companions)
+            self._step("companions", self._packing.grow)
             exist = self.connection.exists(*self._chores.maintainer.watched)
             running = None if self._running is None else self._running.rq_job.id
             self._chores.maintain(exist, running=running)

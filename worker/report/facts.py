@@ -1,16 +1,13 @@
 """Facts about a choice of plan: container, training, cache; and about a group of workers."""
 
 from collections.abc import Sequence
-from typing import Final
 
 from calibration.choose import PlanChoice
 from preflight.container.resources import Resources
 from preflight.contract.spec import TrainSpec
-from preflight.numbers import format_age, plural
+from preflight.numbers import MIB, format_age, plural
 from preflight.wire import GroupEvent, GroupFormed, GroupMeasured
 from worker.report.request import Group
-
-MIB: Final = 1 << 20
 
 
 def facts(choice: PlanChoice, spec: TrainSpec, resources: Resources) -> dict[str, str]:

@@ -21,6 +21,8 @@ class Enqueued(ApiModel):
     job_id: JobId
     created: bool
     """False: a job with this id existed already, and nothing was enqueued."""
+    same_request: bool | None = None
+    """Whether that job asks for the same; null: this one was created, or that is not known."""
 
 
 class JobDetail(JobState):

@@ -59,6 +59,10 @@ class Snapshot(Collector):
         yield GaugeMetricFamily(
             "preflight_suspended", "1 while `rq suspend` keeps workers from taking jobs.", suspended
         )
+        hourly = self.overview.jobs_per_hour or 0.0
+        yield GaugeMetricFamily("preflight_jobs_per_hour", "Jobs that finished in the last hour.", hourly)
+        sharing = sum(1 for state in self.running if state.shared_with)
+        yield GaugeMetricFamily("preflight_jobs_sharing", "Running jobs that share the processors of a host.", sharing)
         speed = sum(state.samples_per_s or 0.0 for state in self.running)
         yield GaugeMetricFamily("preflight_samples_per_second", "Samples per second of all running jobs.", speed)
         yield GaugeMetricFamily("preflight_event_viewers", "Viewers of event streams of this process.", self.viewers)

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, get_args
 
+from preflight.cli.options import DATASET
 from preflight.contract.registry import nearest
 from preflight.errors import InvalidConfig
 from preflight.packages import is_worker_installed
@@ -114,7 +115,7 @@ def parse_enqueued_job(options: dict[str, object], require_dataset: Callable[[st
 def _payload(options: dict[str, object]) -> dict[str, JsonValue]:
     from preflight.wire import JOB_TYPE
 
-    default: dict[str, JsonValue] = {} if options["file"] else {"type": JOB_TYPE, "dataset": "mnist"}
+    default: dict[str, JsonValue] = {} if options["file"] else {"type": JOB_TYPE, "dataset": DATASET}
     return {**default, **job_fields(options)}
 
 

@@ -1,20 +1,23 @@
 """A client's commands: enqueue, resubmit, watch, jobs, cancel, retry, run, completion."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from preflight.cli.arguments import check_job_id, parse_enqueued_job, parse_limit, parse_statuses
 from preflight.cli.context import load_settings, make_client
 from preflight.cli.exit_codes import FAILURE
-from preflight.cli.options import completing, job_options
+from preflight.cli.options import JobCommand, completing, job_options
 from preflight.cli.watch import watch_job
 from preflight.contract.registry import DATASETS, find
 from preflight.errors import InvalidConfig
 from preflight.launch.run import run
 
+if TYPE_CHECKING:
+    from preflight import Client
 
-@click.command()
+
+@click.command(cls=JobCommand)
 @job_options
 @click.option("--wait", is_flag=True, help="Watch the job until it ends; the exit code is the job's.")
 @click.option("--ensure", is_flag=True, help="Keep it in the outbox until it has ended; see `resubmit`.")
@@ -30,14 +33,32 @@ def enqueue(wait: bool, ensure: bool, **options: object) -> None:
 
     job = parse_enqueued_job(options, require_dataset)
     result = client.enqueue(job, job_timeout=settings.job_timeout, ensure=ensure)
-    click.echo(result.job_id)
+    if result.same_request is not False:
+        click.echo(result.job_id)
     if result.waiting:
         click.echo("Redis does not answer; the job waits in the outbox for `preflight resubmit`", err=True)
         raise SystemExit(FAILURE)
+    if result.same_request is False:
+        raise InvalidConfig(
+            f"job {result.job_id!r} exists already and asks for something else, so nothing was enqueued; take another "
+            "id, or leave it out",
+            field="job_id",
+        )
     if not result.created:
         click.echo(f"job {result.job_id} exists already; nothing was enqueued", err=True)
     if wait:
+        _say_who_takes_it(client, settings.queue)
         watch_job(client, result.job_id)
+
+
+def _say_who_takes_it(client: "Client", queue: str) -> None:
+    """Say it where no worker takes jobs of the queue: the job would wait without a word."""
+    if client.workers() == 0:
+        click.echo(
+            f"no worker takes jobs of the queue {queue!r} now; the job waits until `preflight worker` is started with "
+            f"PREFLIGHT_QUEUE={queue} on this Redis",
+            err=True,
+        )
 
 
 @click.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 import click
 
@@ -25,20 +25,50 @@ class UncheckedPath(click.Path):
         return value
 
 
+DATASET: Final = "mnist"
+"""Data set of a command that names none."""
+SHORT: Final = frozenset({"dataset", "recipe", "model", "epochs", "job_id", "workers"})
+"""Options of a job that `--help` shows; `--help all` shows all."""
+ALL: Final = "all"
+
+
+class JobCommand(click.Command):
+    """A command with the options of a job, whose `--help` fits a screen."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take `all` after `--help` for what it is."""
+        asked = next((at for at, one in enumerate(args[:-1]) if one in ctx.help_option_names), None)
+        if asked is not None and args[asked + 1] == ALL:
+            ctx.meta[ALL] = True
+            args = [*args[: asked + 1], *args[asked + 2 :]]
+        return super().parse_args(ctx, args)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Say where the other options are."""
+        if ALL not in ctx.meta:
+            formatter.write(f"\n`{ctx.command_path} --help all` lists {len(self._hidden(ctx))} more options.\n")
+        super().format_epilog(ctx, formatter)
+
+    def _hidden(self, ctx: click.Context) -> list[click.Parameter]:
+        return [one for one in self.get_params(ctx) if isinstance(one, FieldOption) and one.name not in SHORT]
+
+
 class FieldOption(click.Option):
     """An option for a field of a job; its help has the type, bounds and default that the wire format has."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return the option and its help; the models are imported only here."""
+        """Return the option and its help, None for one that is not shown; the models are imported only here."""
         from preflight.cli.formatting.fields import job_fields
 
+        if self.name not in SHORT and ALL not in ctx.meta:
+            return None
         record, field = super().get_help_record(ctx), job_fields()[str(self.name)]
         if record is None:
             return None
         names, text = record
         kind = field.kind.upper() if field.kind in ("integer", "number") else "NAME"
-        limits = "" if self.show_default else f"  [{field.limits}]"
-        return names.replace(" TEXT", f" {kind}"), f"{text}{limits}"
+        limits = f"default: {DATASET}" if self.name == "dataset" else field.limits
+        return names.replace(" TEXT", f" {kind}"), f"{text}  [{limits}]"
 
 
 def print_fields(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
@@ -65,7 +95,7 @@ def job_options(function: Callable[P, T]) -> Callable[P, T]:
     """Add the options of a job; the wire format validates their values, so all errors read alike."""
     options = [
         click.option("--file", "file", type=UncheckedPath(), help="Read the job from JSON; '-': stdin."),
-        click.option("--dataset", cls=FieldOption, show_default="mnist", shell_complete=completing("datasets"),
+        click.option("--dataset", cls=FieldOption, shell_complete=completing("datasets"),
                      help="mnist, fashion-mnist, kmnist, emnist, qmnist, digits or your own."),
         click.option("--recipe", cls=FieldOption, shell_complete=completing("recipes"),
                      help="fast, balanced or best: presets for model, epochs and training settings."),
@@ -97,8 +127,8 @@ def job_options(function: Callable[P, T]) -> Callable[P, T]:
                      help="Measure even if a plan is cached."),
         click.option("--calibration-samples", cls=FieldOption, help="Steps to measure for each plan."),
         click.option("--calibration-seconds", cls=FieldOption, help="Time budget of the calibration."),
-        click.option("--knobs", "calibration_knobs", metavar="KNOB,...",
-                     help="Knobs that calibration may change, e.g. threads,precision; default: all."),
+        click.option("--knobs", "calibration_knobs", cls=FieldOption, metavar="KNOB,...",
+                     help="Knobs that calibration may change, e.g. threads,precision; null: all."),
         click.option("--profile", cls=FieldOption, is_flag=True, default=None,
                      help="Measure the time of each phase of a step."),
         click.option("--trace", cls=FieldOption, is_flag=True, default=None,

@@ -15,9 +15,20 @@ from preflight.client.outbox import Outbox
 from preflight.client.results import DEFAULT_LIMIT, IDLE_SECONDS, EnqueueResult, Silence
 from preflight.config.directories import local_path
 from preflight.config.values import clean
+from preflight.errors import InvalidConfig
 from preflight.redis import keys
 from preflight.redis.url import parse as parse_redis_url
-from preflight.wire import ACTIVE_STATUSES, JOB_TIMEOUT, AnyEvent, JobState, Status, TrainJob, TrainResult, encode_job
+from preflight.wire import (
+    ACTIVE_STATUSES,
+    JOB_TIMEOUT,
+    AnyEvent,
+    JobState,
+    Status,
+    TrainJob,
+    TrainResult,
+    encode_job,
+    read_job,
+)
 
 if TYPE_CHECKING:
     from rq import Queue
@@ -82,11 +93,24 @@ class Client:
         if ensure:
             self._outbox.save(job_id, payload, job_timeout)
         try:
-            return EnqueueResult(job_id, created=self._enqueue(job_id, payload, job_timeout))
+            created = self._enqueue(job_id, payload, job_timeout)
         except (ConnectionError, TimeoutError):
             if not ensure:
                 raise
             return EnqueueResult(job_id, created=False, waiting=True)
+        return EnqueueResult(
+            job_id, created=created, same_request=None if created else self._asks_for_same(job_id, job)
+        )
+
+    def _asks_for_same(self, job_id: str, job: TrainJob) -> bool | None:
+        """Return whether the job of this id asks for the same; None where this user may not read it, or it is gone."""
+        from redis.exceptions import RedisError
+
+        try:
+            request = self.request(job_id)
+            return None if request is None else read_job(request).digest() == job.digest()
+        except (RedisError, InvalidConfig):
+            return None
 
     def _enqueue(self, job_id: str, payload: dict[str, JsonValue], job_timeout: int) -> bool:
         from preflight.client.enqueue import enqueue_job, require_single_server
@@ -199,6 +223,18 @@ class Client:
         except ResponseError:  # a key of another type, or no permission
             return None
         return found if isinstance(found, int) else None
+
+    def workers(self) -> int | None:
+        """Return how many workers take jobs of the queue; None where this user may not ask, or Redis is away.
+
+        A killed worker counts until Redis forgets it, for less than a minute.
+        """
+        from redis.exceptions import RedisError
+
+        try:
+            return self._no_retry.scard(keys.rq_workers(self._queue.name))
+        except RedisError:
+            return None
 
     def suspended(self) -> bool:
         """Return whether `rq suspend` keeps workers from taking jobs."""

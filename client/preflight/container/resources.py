@@ -191,14 +191,16 @@ class Quota(NamedTuple):
     period_s: float
 
 
-def binding_quota(root: Path = Path("/"), *, affinity: frozenset[int] | None = None) -> Quota | None:
+def binding_quota(
+    root: Path = Path("/"), *, affinity: frozenset[int] | None = None, shares: int = 1
+) -> Quota | None:  # fmt: skip
     """Return the least quota of this process's cgroup; None: it is not less than the processors, or there is none.
 
     The arguments are those of `detect`.
     """
     files = Files(root)
     allowed = os.sched_getaffinity(0) if affinity is None else affinity
-    found = quotas(files, own_cgroup(files, cgroup_mounts(files), "cpu"))
+    found = quotas(files, own_cgroup(files, cgroup_mounts(files), "cpu"), shares)
     return min((quota for quota in found if quota.processors < len(allowed)), key=lambda each: each[0], default=None)
 
 

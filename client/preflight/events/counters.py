@@ -44,6 +44,8 @@ CALIBRATION_SECONDS: Final = "calibration_seconds"
 SECONDS: Final = "job_seconds"
 ENDED: Final = "ended:"
 """Prefix of outcome and reason."""
+FINISHED: Final = f"{ENDED}finished:"
+"""Jobs that ended with a model."""
 MAX_TOTALS: Final = 10_000
 """Of a hash that is read; a service has some dozens."""
 BUCKET: Final = "job_seconds:"

@@ -24,6 +24,7 @@ from preflight.wire import (
     MemoryRanOut,
     PlanAdapted,
     PredictionChecked,
+    ProcessorsShared,
     TrainingProfile,
     TrainResult,
     flatten,
@@ -56,6 +57,8 @@ def latest_fields(event: AnyEvent, fields: Mapping[str, T]) -> dict[str, T]:
             return {}
         case PlanAdapted():
             return {event.field: fields["after"]}
+        case ProcessorsShared():
+            return {name: fields[name] for name in ("processors", "of_processors", "shared_with")}
         case PredictionChecked():  # its `steps` is not the steps of an epoch, and its cause is temporary
             return {name: fields[name] for name in ("predicted_batch_s", "measured_batch_s", "deviation")}
         case MemoryProbed():  # it is about one micro-batch, not about the job's

@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final
 
 from preflight.container.interference import OTHERS
 from preflight.launch.findings import Findings, Process, describe_signal, fields, integer, number, text
-from preflight.numbers import plural
+from preflight.numbers import MIB, plural, rough_interval, seconds, seconds_between
 from preflight.tuner.journal import Record
 from preflight.tuner.settings import Settings
 
-MIB: Final = 1 << 20
 NOTABLE: Final = 0.05
 """Share of processors or periods from which on it is worth a clause."""
 KILLED: Final = 137
@@ -31,12 +31,16 @@ class Ended:
     quota: float | None
 
 
-def block(findings: Findings, ended: Ended, *, is_over: bool = False) -> str:
-    """Return the sentences as lines; `is_over`: the training has ended, though its process lives."""
+def block(findings: Findings, ended: Ended, said: Sequence[str] = (), *, is_over: bool = False) -> str:
+    """Return the sentences as lines, with what is `said` of the start.
+
+    `is_over`: the training has ended, though its process lives.
+    """
     lines = [_untouched(findings)] if not findings.processes else [_trained(findings.processes, ended)]
     main = findings.processes[0] if findings.processes else None
     if main is not None:
-        lines += [_predicted(main), *_notes(main)]
+        lines += [_predicted(main), *_notes(main), *_advice(main)]
+    lines += said
     lines.append(_killed(main, ended))
     lines += [f"the tuning stopped after an error of its own: {failure}" for failure in findings.failures]
     lines += [
@@ -59,8 +63,8 @@ def _untouched(findings: Findings) -> str:
 def _trained(processes: Sequence[Process], ended: Ended) -> str:
     main = processes[0]
     summary = main.summary
-    seconds = number(summary.get("seconds")) or 0.0
-    parts = [_speed(main, f"{plural(main.steps, 'step')} in {duration(seconds)}")]
+    took = number(summary.get("seconds")) or 0.0
+    parts = [_speed(main, f"{plural(main.steps, 'step')} in {seconds(took)}")]
     others = number(summary.get("others")) or 0.0
     count = integer(summary.get("processors")) or 1
     if others >= OTHERS and others / count >= NOTABLE:
@@ -108,18 +112,37 @@ def _predicted(main: Process) -> str:
         return ""
     left, low, high = (number(found[0].get(name)) or 0.0 for name in ("left_s", "low_s", "high_s"))
     done = plural(integer(found[0].get("done")) or 0, "step")
-    said = f"{duration(left)} ({duration(low)} to {duration(high)}) were predicted after {done}"
+    figure, span = seconds_between(left, low, high)
+    said = f"{figure} ({span}) were predicted after {done}"
     if not checked:
         return said
     total = integer(found[0].get("total")) or 0
     if main.steps < total:
         return f"{said}; it ended after {main.steps:,} of {plural(total, 'step')}"
     took = (number(checked[0].get("ended_at")) or 0.0) - (number(found[0].get("at")) or 0.0)
-    return f"{said}; it took {duration(took)}"
+    return f"{said}; it took {seconds(took, like=left)}"
 
 
 def _notes(main: Process) -> list[str]:
     return list(dict.fromkeys(text(note.get("message")) for note in main.named("note")))
+
+
+def _advice(main: Process) -> list[str]:
+    """Return what would change what is learned: what it brings, with the line to change, then what brings nothing."""
+    found: list[tuple[float, str]] = []
+    for each in main.named("advice"):
+        change, note, line = (text(each.get(name)) for name in ("change", "note", "line"))
+        figures = fields(each.get("ratio"))
+        ratio, low, high = (number(figures.get(name)) for name in ("ratio", "low", "high"))
+        if ratio is None or low is None or high is None:
+            found.append((0.0, f"{change} was not measured: {note}"))
+            continue
+        said = f"{change}: {ratio:.2f}x ({rough_interval(low, high)}) {text(each.get('of'))}"
+        said = f"{said}; {note}" if note else said
+        found.append((low, f"{said}; change: {line}" if low > 1 else f"{said}; that is no gain"))
+    lines = [line for _, line in sorted(found, key=itemgetter(0), reverse=True)]
+    took = sum(number(each.get("seconds")) or 0.0 for each in main.named("advised"))
+    return [*lines, f"measuring this took {seconds(took)} after the last step"] if lines else []
 
 
 def _killed(main: Process | None, ended: Ended) -> str:
@@ -169,12 +192,3 @@ def describe_own(own: Settings | None, source: str) -> str:
     if own is None:
         return "settings"
     return own.describe() if source == "script" else f"{source}={own.threads}"
-
-
-def duration(seconds: float) -> str:
-    """Return seconds with what is worth knowing of them: 4.2 s, 182 s, 74 min, 5.2 h."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 600:
-        return f"{seconds:,.0f} s"
-    return f"{seconds / 60:,.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"

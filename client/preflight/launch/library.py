@@ -9,7 +9,6 @@ print(tuner.report())
 """
 
 import atexit
-import json
 import shutil
 import sys
 import tempfile
@@ -22,9 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from preflight.container.oom_kills import oom_kills
-from preflight.container.resources import SHORT, MemoryUse, binding_quota
+from preflight.container.resources import MemoryUse, binding_quota
 from preflight.launch.block import Ended, block
 from preflight.launch.findings import Throttling, read_findings
+from preflight.tuner.advice import ALIKE, COMPARED_STEP, cosine
+from preflight.tuner.micro_batches import MicroBatchTuner
+from preflight.tuner.training import Options
 
 if TYPE_CHECKING:
     import torch
@@ -32,10 +34,6 @@ if TYPE_CHECKING:
 Batch = TypeVar("Batch")
 PRIVATE: Final = "_preflight_run"
 """Name of our package in a process that `preflight run` has started: it is tuned already."""
-ALIKE: Final = 0.99
-"""Least cosine of the gradients of bfloat16 and float32, as in calibration."""
-COMPARED_STEP: Final = 8
-"""Step at which gradients are compared: at fresh weights the cosine is the seed's luck (docs/decisions.md)."""
 
 
 class Tuner:
@@ -43,17 +41,20 @@ class Tuner:
 
     def __init__(
         self, *, precision: Literal["own", "auto"] = "own", micro_batch: Literal["own", "auto"] = "own",
-        exact: bool = False, steps: int | None = None,
+        exact: bool = False, steps: int | None = None, advise: bool = False,
     ) -> None:  # fmt: skip
         """Join the optimizers of this process; torch is imported here.
 
         `precision="auto"` takes bfloat16 by autocast in `step` where its gradients agree; `micro_batch="auto"` halves
         the samples of a forward pass while memory is short, for models whose layers treat each sample by itself. With
-        `exact` threads and malloc stay; `steps` are those of the whole training, to predict its end.
+        `exact` threads and malloc stay; `steps` are those of the whole training, to predict its end. With
+        `advise` the report is preceded by a minute or two of measurements, which it then has.
         """
         self._precision = precision
         self._splits = micro_batch == "auto"
-        self._parts = 1
+        self._most: int | None = None
+        """Samples of a forward pass; None: all of a batch."""
+        self._micro: MicroBatchTuner | None = None
         self._number = 0
         self._autocast = False
         self._memory = MemoryUse()
@@ -61,7 +62,7 @@ class Tuner:
         self._throttling = Throttling.read(self._quota)
         self._folder = Path(tempfile.mkdtemp(prefix="preflight-tuner-"))
         atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
-        (self._folder / "options.json").write_text(json.dumps({"exact": exact, "steps": steps}))
+        Options(exact=exact, steps=steps, advise=advise).write(self._folder / "options.json")
         self._hook = None
         if PRIVATE not in sys.modules:
             from preflight.tuner.hook import install
@@ -81,7 +82,7 @@ class Tuner:
         if self._precision == "auto" and self._number == COMPARED_STEP:
             self._autocast = self._agrees(model, optimizer, batch, loss_of)
         if self._splits:
-            self._watch_memory(batch)
+            self._watch_memory(model, batch)
         optimizer.zero_grad()
         loss = self._backward(model, batch, loss_of, autocast=self._autocast)
         optimizer.step()
@@ -101,8 +102,8 @@ class Tuner:
         lines = [block(findings, ended, is_over=True)]
         if self._autocast:
             lines.append("preflight: bfloat16 by autocast, as its gradients agree")
-        if self._parts > 1:
-            lines.append(f"preflight: each batch in {self._parts} parts, as memory is short")
+        if self._most is not None:
+            lines.append(f"preflight: each batch in parts of {self._most} samples, as memory is short")
         return "\n".join(lines)
 
     def _backward(
@@ -110,7 +111,7 @@ class Tuner:
         loss_of: Callable[["torch.nn.Module", Batch], "torch.Tensor"], *, autocast: bool,
     ) -> float:  # fmt: skip
         total = 0.0
-        for part, share in _parts(batch, self._parts):
+        for part, share in _parts(batch, self._most):
             with _precision(autocast=autocast):
                 loss = loss_of(model, part) * share
             loss.backward()
@@ -132,16 +133,21 @@ class Tuner:
             with torch.random.fork_rng(devices=()):
                 twin.zero_grad()
                 self._backward(twin, batch, loss_of, autocast=autocast)
-            found.append(
-                torch.cat([each.grad.flatten().float() for each in twin.parameters() if each.grad is not None])
-            )
+            found.append([each.grad for each in twin.parameters()])
         optimizer.zero_grad()
-        return bool(torch.nn.functional.cosine_similarity(found[0], found[1], dim=0) >= ALIKE)
+        return cosine(*found) >= ALIKE
 
-    def _watch_memory(self, batch: Batch) -> None:
+    def _watch_memory(self, model: "torch.nn.Module", batch: Batch) -> None:
+        if self._micro is None:
+            from torch.nn.modules.batchnorm import _BatchNorm
+
+            count = _samples(batch)
+            has_statistics = any(isinstance(each, _BatchNorm) for each in model.modules())
+            self._micro = MicroBatchTuner(count, count, batch_statistics=has_statistics)
         used = self._memory.bytes()
-        if used is not None and used > SHORT * self._memory.limit and 2 * self._parts <= _samples(batch):
-            self._parts *= 2
+        change = None if used is None else self._micro.observe(1, used / self._memory.limit)
+        if change is not None:
+            self._most = change.after
 
 
 def _precision(*, autocast: bool) -> AbstractContextManager[object]:
@@ -163,13 +169,13 @@ def _samples(batch: object) -> int:
     return min((len(each) for each in _tensors(batch) if each.dim()), default=1)
 
 
-def _parts(batch: Batch, parts: int) -> Iterator[tuple[Batch, float]]:
-    """Yield a batch in so many parts, each with its share of the samples."""
+def _parts(batch: Batch, most: int | None) -> Iterator[tuple[Batch, float]]:
+    """Yield a batch in parts of at most so many samples, each with its share of them."""
     count = _samples(batch)
-    if parts == 1:
+    if most is None or most >= count:
         yield batch, 1.0
         return
-    edges = [count * each // parts for each in range(parts + 1)]
+    edges = [*range(0, count, most), count]
     for start, end in pairwise(edges):
         yield _slice(batch, start, end), (end - start) / count
 

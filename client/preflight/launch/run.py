@@ -6,12 +6,14 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import click
 
+from preflight.config.directories import local_path
 from preflight.container.oom_kills import oom_kills
 from preflight.container.resources import binding_quota, detect
 from preflight.launch import site
@@ -19,8 +21,10 @@ from preflight.launch.block import Ended, block
 from preflight.launch.command import NOT_EXECUTABLE, NOT_FOUND, run_command
 from preflight.launch.events import EventLog
 from preflight.launch.findings import Throttling, read_findings
+from preflight.launch.history import History, Start
 from preflight.launch.site.sitecustomize import VARIABLE
 from preflight.launch.summary import summary
+from preflight.tuner.training import Options
 
 SITE: Final = Path(site.__file__).parent
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - where a container with a read-only root can be written
@@ -33,27 +37,41 @@ SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - where a container with a read-
 )  # fmt: skip
 @click.option("--exact", is_flag=True, help="Change nothing after the first step; results stay the same bit for bit.")
 @click.option("--steps", type=click.IntRange(min=1), help="Optimizer steps of the training, to predict its end.")
+@click.option(
+    "--advise",
+    is_flag=True,
+    help="Measure after the last step, for a minute or two, what changes what is learned, and say it: bfloat16, "
+    "channels_last, a larger batch, torch.compile, DataLoader workers.",
+)
+@click.option(
+    "--same-start", is_flag=True, help="Set no allocator, huge pages or waiting of threads at the start, and try none."
+)
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing at the end.")
 @click.option("--log", is_flag=True, help="Print the events of docs/wire.md on stderr, as JSON lines.")
 @click.option("--json", "report", type=click.Path(dir_okay=False, path_type=Path), help="Write what was found here.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def run(exact: bool, steps: int | None, quiet: bool, log: bool, report: Path | None, command: tuple[str, ...]) -> None:
+def run(steps: int | None, report: Path | None, command: tuple[str, ...], **flags: bool) -> None:
     """Run COMMAND and tune its PyTorch training to this container.
 
     COMMAND is a script with its interpreter, a module, or a program such as torchrun: preflight run -- python train.py.
     Its steps are timed under other numbers of threads and settings of malloc, and the fastest stay. Nothing of it runs
     twice, and what is learned differs by rounding alone.
     """
+    is_plain = flags["exact"] or flags["same_start"]
     folder = _make_folder()
+    history = None if is_plain else _history(command)
+    start = Start() if history is None else history.choose(os.environ)
     if folder is None:
         click.echo("preflight: the command ran untouched: no folder for temporary files can be written", err=True)
     else:
-        (folder / "options.json").write_text(json.dumps({"exact": exact, "steps": steps}))
-    events = EventLog(folder, sys.stderr) if log and folder is not None else None
+        Options(exact=flags["exact"], steps=steps, interop=start.interop, advise=flags["advise"]).write(
+            folder / "options.json"
+        )
+    events = EventLog(folder, sys.stderr) if flags["log"] and folder is not None else None
     quota, kills, began = binding_quota(), oom_kills(), time.monotonic()
     throttling = Throttling.read(quota)
     try:
-        status = run_command(command, _variables(folder), events.write_new if events else None)
+        status = run_command(command, _variables(folder, start), events.write_new if events else None)
     except OSError as error:
         _remove(folder)
         click.echo(f"preflight: {command[0]} cannot be started: {error.strerror}", err=True)
@@ -65,20 +83,31 @@ def run(exact: bool, steps: int | None, quiet: bool, log: bool, report: Path | N
     )  # fmt: skip
     if folder is not None:
         findings = read_findings(folder)
+        said = [] if history is None else history.learn(start, findings, status)
+        if findings.processes and not flags["advise"]:
+            said.append("bfloat16 was not tried: --advise")
         if events is not None:
             events.write_new()
         if report is not None:
-            report.write_text(json.dumps(summary(command, findings, ended), indent=1) + "\n")
-        if not quiet:
-            click.echo(block(findings, ended), err=True)
+            report.write_text(json.dumps(summary(command, findings, ended, said), indent=1) + "\n")
+        if not flags["quiet"]:
+            click.echo(block(findings, ended, said), err=True)
         if not any(process.is_alive for process in findings.processes):
             _remove(folder)
     raise SystemExit(status)
 
 
-def _variables(folder: Path | None) -> dict[str, str]:
-    """Return the environment of the command: ours, and the way to the hook."""
-    variables = dict(os.environ)
+def _history(command: Sequence[str]) -> History | None:
+    """Return what earlier starts have found; None: there is no place for it, or no working directory."""
+    with suppress(OSError, ValueError):
+        folder = local_path(os.environ.get("PREFLIGHT_CACHE_DIR") or "~/.cache/preflight")
+        return History(folder / "run", command, detect())
+    return None
+
+
+def _variables(folder: Path | None, start: Start) -> dict[str, str]:
+    """Return the environment of the command: ours, what only a start can set, and the way to the hook."""
+    variables = start.environment(os.environ)
     if folder is not None:
         variables[VARIABLE] = str(folder)
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, (str(SITE), variables.get("PYTHONPATH"))))

@@ -160,6 +160,11 @@ def rq_results(rq_id: str) -> str:
     return f"rq:results:{rq_id}"
 
 
+def rq_workers(queue: str) -> str:
+    """Return the key of the names of the workers of a queue; RQ names them so."""
+    return f"rq:workers:{queue}"
+
+
 def rq_worker(name: str) -> str:
     """RQ's hash of a worker."""
     return f"rq:worker:{name}"
@@ -252,7 +257,7 @@ KEYS: Final = (
         "10 s; none longer than 122 s holds"),
     Key("rq:queues", "set", "producer, worker", "RQ's tools", "nothing", NONE),
     Key("rq:workers", "set", "worker", "RQ's tools", "nothing", NONE),
-    Key("rq:workers:{queue}", "set", "worker", "worker, web", "1 KiB a name, 250 a page", NONE),
+    Key("rq:workers:{queue}", "set", "worker", "worker, client, web", "1 KiB a name, 250 a page", NONE),
     Key("rq:suspended", "any", "RQ's tools", "worker, client, web", "whether it is there", NONE),
     Key("rq:rl-keys", "set", "producer, worker", "worker", "256 bytes a name, 1,000 a page", NONE),
     Key("rq:rl:{limit}", "hash", "producer, worker", "worker", "9 digits", NONE),

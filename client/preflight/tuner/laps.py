@@ -41,6 +41,7 @@ class LapClock:
     def __init__(self) -> None:
         """Begin the first lap now; it is of one step."""
         self._steps = 1
+        self._paused: tuple[float, float] | None = None
         self.begin()
 
     def begin(self) -> None:
@@ -48,6 +49,18 @@ class LapClock:
         self._left = self._steps
         self._cpu = time.process_time()
         self._wall = time.perf_counter()
+
+    def pause(self) -> None:
+        """Leave out what follows, until `resume`."""
+        self._paused = (time.process_time(), time.perf_counter())
+
+    def resume(self) -> None:
+        """Go on with the lap that was paused."""
+        if self._paused is not None:
+            cpu, wall = self._paused
+            self._cpu += time.process_time() - cpu
+            self._wall += time.perf_counter() - wall
+            self._paused = None
 
     @property
     def pending(self) -> int:

@@ -19,6 +19,8 @@ GROWN: Final = 32 << 20
 """DEFAULT_MMAP_THRESHOLD_MAX of glibc on 64 bits: the dynamic threshold ends here, that of trimming at twice as much.
 Before glibc 2.35 more is refused."""
 OTHER_ALLOCATORS: Final = ("jemalloc", "tcmalloc", "mimalloc", "hoard", "snmalloc")
+HUGE_PAGES: Final = "glibc.malloc.hugetlb=1"
+"""malloc asks for transparent huge pages by madvise, from glibc 2.35 on (its manual, Memory Allocation Tunables)."""
 MALLOC_VARIABLES: Final = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_")
 """Set by a user who has tuned malloc; so is GLIBC_TUNABLES with `glibc.malloc.`."""
 
@@ -37,6 +39,20 @@ class Settings:
         malloc = " and tuned malloc" if self.malloc == "tuned" else ""
         pinned = f", pinned to {'1 processor' if self.threads == 1 else f'{self.threads} processors'}"
         return f"{describe_threads(self.threads)}{malloc}{pinned if self.pinned else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One setting of a running training that changes, or that stays after a trial."""
+
+    field: Literal["threads", "micro_batch"]
+    before: int
+    after: int
+    reason: str
+    predicted_epoch_s: float | None = None
+    predicted_low_s: float | None = None
+    predicted_high_s: float | None = None
+    """Seconds of an epoch from now on, with the 95 % interval; None: it was not predicted anew."""
 
 
 def describe_threads(count: int) -> str:
@@ -63,6 +79,12 @@ class Knobs:
         pins = (wanted.pinned, wanted.threads if wanted.pinned else 0)
         if pins != ((before.pinned, before.threads if before.pinned else 0) if before else (False, 0)):
             self._pin(wanted.threads if wanted.pinned else len(self._allowed))
+
+    def release(self) -> None:
+        """Let a child that was forked run on all processors that this process had at first."""
+        if self._now is not None and self._now.pinned:
+            with suppress(OSError):
+                os.sched_setaffinity(0, self._allowed)
 
     def _pin(self, processors: int) -> None:
         """Keep every thread of this process on the first processors of those that it had at first."""
@@ -96,7 +118,8 @@ def explain_fixed_malloc(variables: dict[str, str], maps: Path = Path("/proc/sel
             if f"lib{name}" in mapped:
                 return f"the allocator is {name}"
     named = [name for name in MALLOC_VARIABLES if name in variables]
-    if named or "glibc.malloc." in variables.get("GLIBC_TUNABLES", ""):
+    tunables = variables.get("GLIBC_TUNABLES", "").replace(HUGE_PAGES, "")
+    if named or "glibc.malloc." in tunables:
         return f"{named[0] if named else 'GLIBC_TUNABLES'} sets malloc"
     try:
         _ = ctypes.CDLL(None).mallopt

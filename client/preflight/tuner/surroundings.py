@@ -34,13 +34,14 @@ class Surroundings(Protocol):
 class Container:
     """The container of this process."""
 
-    def __init__(self, root: Path = Path("/")) -> None:
-        """Read files beneath `root`."""
+    def __init__(self, root: Path = Path("/"), *, shares: int = 1) -> None:
+        """Read files beneath `root`; the quota is one of `shares` of it."""
         self._root = root
-        self._counters = SystemCounters(root)
+        self._shares = shares
+        self._counters = SystemCounters(root, shares=shares)
         self._memory = MemoryUse(root)
         self._first = self._last = self._counters.sample()
-        self.quota = binding_quota(root)
+        self.quota = binding_quota(root, shares=shares)
         self.processors = len(os.sched_getaffinity(0))
 
     @property
@@ -51,7 +52,7 @@ class Container:
     def look(self) -> Interference:
         """Return what happened since the last look, and read the quota again."""
         before, self._last = self._last, self._counters.sample()
-        self.quota = binding_quota(self._root)
+        self.quota = binding_quota(self._root, shares=self._shares)
         return self._last.since(before)
 
     def since_start(self) -> Interference:

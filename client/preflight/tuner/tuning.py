@@ -62,6 +62,18 @@ class Limits:
     """Whether the user set the number of threads."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is known of a training's own settings before its first step, as a calibration has raced them."""
+
+    step_s: float | None
+    """Seconds of a step; None: they are measured first."""
+    others: float = 0.0
+    """Processors in use by others when they were raced."""
+    limit: float | None = None
+    """Processors that the container had then; None: as many as now."""
+
+
 @dataclass(slots=True)
 class Gains:
     """Speed of the present settings relative to the script's own, one comparison for each knob that was changed."""
@@ -106,20 +118,37 @@ class Tuning:
             base = yield from self._race_threads(base)
         if self._limits.malloc:
             base = yield from self._race_malloc(base)
-        if self._limits.pinned and self.best.threads < self._around.processors and not self.seen.noisy:
-            base = yield from self._race(replace(self.best, pinned=True), "affinity", base)
+        base = yield from self._race_affinity(base)
         self._settle(base, "raced on the first steps")
-        wait = FIRST_WAIT
+        yield from self._follow(base, Known(step_s=base.step, others=self.seen.others), FIRST_WAIT)
+
+    def resume(self, known: Known) -> Steps[None]:
+        """Yield the settings as `steps` does, of a training whose own settings were raced before it began."""
+        if known.step_s is None:
+            base = yield from self._measure_own()
+        else:
+            base = Block((known.step_s,), 1, known.step_s)
+        self.settled = base
+        yield from self._follow(base, known, 0.0)
+
+    def _follow(self, base: Block, known: Known, wait: float) -> Steps[None]:
+        """Race again for each change of the container, `wait` seconds after the last race."""
         while True:
-            why, base, is_explained = yield from self._watch(base, wait)
+            why, base, is_explained = yield from self._watch(base, known, wait)
             self.settled, before = None, self.best
             self._report("race", why=why)
+            if self.best.pinned:  # to processors that others may have taken
+                self.best = replace(self.best, pinned=False)
+                self.gains.by_knob.pop("affinity", None)
+                base = yield from self._racer.block(self.best)
             if self._limits.threads:
                 base = yield from self._race_threads(base)
+            base = yield from self._race_affinity(base)
             wait = FIRST_WAIT if self.best != before or is_explained else min(2 * wait, LONGEST_WAIT)
             if self.best != before:
                 self._report("adapted", before=before.threads, after=self.best.threads, reason=why)
             self._settle(base, why)
+            known = Known(step_s=base.step, others=self.seen.others)
 
     def _settle(self, base: Block, why: str) -> None:
         self.settled = base
@@ -186,14 +215,18 @@ class Tuning:
             self._look()
         return base
 
+    def _race_affinity(self, base: Block) -> Steps[Block]:
+        """Pin threads to processors where some are left over, and nobody else is on them."""
+        if not self._limits.pinned or self.best.threads >= self._around.processors or self.seen.noisy:
+            return base
+        return (yield from self._race(replace(self.best, pinned=True), "affinity", base))
+
     def _race(self, challenger: Settings, knob: str, base: Block) -> Steps[Block]:
         """Race a challenger once the steps of it that are sure to be slower, if it is slower, may be paid."""
         best = self.best
         base = yield from self._until_paid(challenger, base)
-        is_own = best.threads == self._own.threads
-        outcome: Outcome = yield from self._racer.race(
-            best, challenger, base, must_prove=self._limits.must_prove and is_own and knob == "threads"
-        )
+        must_prove = knob == "affinity" or (self._limits.must_prove and best.threads == self._own.threads)
+        outcome: Outcome = yield from self._racer.race(best, challenger, base, must_prove=must_prove)
         found = {"ratio": outcome.comparison, "steps": outcome.steps}
         self._report_trial(knob, outcome.verdict, challenger, outcome.challenger, **found)
         if outcome.verdict == "won":
@@ -251,10 +284,10 @@ class Tuning:
             self.gains.by_knob["allocator"] = gain
         return outcome.best
 
-    def _watch(self, base: Block, wait: float) -> Steps[tuple[str, Block, bool]]:
+    def _watch(self, base: Block, known: Known, wait: float) -> Steps[tuple[str, Block, bool]]:
         """Run until there is a reason for another race; return it, recent laps, and whether the counters show it."""
-        began, best, at_race = self._clock(), self.best, self.seen
-        limit = self._granted_by_quota()
+        began, best = self._clock(), self.best
+        limit = self._granted_by_quota() if known.limit is None else known.limit
         laps: list[Lap] = []
         slow = changed = 0
         while True:
@@ -268,24 +301,27 @@ class Tuning:
             laps = []
             if self._granted_by_quota() != limit:
                 return f"the container's CPU limit changed to {self._granted_by_quota():.3g}", block, True
-            changed = changed + 1 if self._has_changed(seen, at_race) else 0
+            changed = changed + 1 if self._has_changed(seen, known.others) else 0
             slow = slow + 1 if not FAST < step / base.step < SLOW else 0
-            if changed >= WINDOWS - 1 and self._clock() - began >= LEAST_WAIT:
-                return _describe_change(seen, at_race), block, True
+            is_early = self._clock() - began < min(wait, LEAST_WAIT)
+            # Two signs that agree need no second look.
+            agreed = changed > 0 and seen.others > known.others and step / base.step >= SLOW
+            if (agreed or changed >= WINDOWS - 1) and not is_early:
+                return _describe_change(seen, known.others), block, True
             if slow >= WINDOWS and self._clock() - began >= wait:
-                return f"steps take {step / base.step:.2f} times as long as after the last race", block, False
+                return f"steps take {step / base.step:.2g} times as long as before", block, False
 
     def _granted_by_quota(self) -> float:
         quota = self._around.quota
         return min(float(self._around.processors), math.inf if quota is None else float(quota.processors))
 
-    def _has_changed(self, seen: Interference, before: Interference) -> bool:
+    def _has_changed(self, seen: Interference, before: float) -> bool:
         """Whether others took processors that the threads need, or gave back some that more threads could use."""
-        if seen.free is None or before.free is None:
+        if seen.free is None:
             return False
-        if seen.others - before.others >= RELEASED:
-            return self.best.threads > 1 and self._is_crowded(self.best.threads)
-        return before.others - seen.others >= RELEASED and seen.free > self.best.threads
+        if seen.others - before >= RELEASED:
+            return self.best.pinned or (self.best.threads > 1 and self._is_crowded(self.best.threads))
+        return before - seen.others >= RELEASED and seen.free > self.best.threads
 
     def _report_trial(
         self, knob: str, verdict: TrialVerdict, settings: Settings, block: Block | None, **more: object
@@ -295,7 +331,7 @@ class Tuning:
         self._report("trial", knob=knob, verdict=verdict, settings=settings, **fields)
 
 
-def _describe_change(seen: Interference, before: Interference) -> str:
-    verb = "took" if seen.others > before.others else "gave back"
-    count = abs(seen.others - before.others)
+def _describe_change(seen: Interference, before: float) -> str:
+    verb = "took" if seen.others > before else "gave back"
+    count = abs(seen.others - before)
     return f"other processes {verb} {count:.1f} of {seen.processors} processors"

@@ -53,6 +53,14 @@ def look_at(optimizer: "torch.optim.Optimizer") -> Workload:
     )
 
 
+def find_loader() -> "torch.utils.data.DataLoader[object] | None":
+    """Return the data loader with the largest batches of this process; None: there is none."""
+    import torch
+
+    found = [each for each in _objects_of(("DataLoader",)) if isinstance(each, torch.utils.data.DataLoader)]
+    return max(found, key=lambda each: each.batch_size or 0, default=None)
+
+
 def explain_untunable(optimizer: "torch.optim.Optimizer", variables: Mapping[str, str]) -> str | None:
     """Return why nothing is raced in a process with these environment variables, a clause; None: it can be."""
     import torch

@@ -62,6 +62,7 @@ from preflight.wire.plan_events import (
     MemoryProbed,
     PlanAdapted,
     PlanFields,
+    ProcessorsShared,
     TrainingConfig,
 )
 from preflight.wire.results import JobState, TrainResult, read_result
@@ -88,8 +89,8 @@ __all__ = (
     "GroupChanged", "GroupEvent", "GroupFormed", "GroupMeasured", "GroupShort", "GroupSize", "JobCancelled",
     "JobFailed", "JobId", "JobInterrupted", "JobResumed", "JobStarted", "JobState", "JobWarning", "Label",
     "LoaderConfig", "MemoryProbed", "MemoryRanOut", "ModelBuilt", "ModelInitialized", "OnnxReady", "OwnPlan",
-    "PlanAdapted", "PlanFields", "PredictionChecked", "Progress", "ReportReady", "ResourceLimits", "Seconds", "Share",
-    "Status", "StepProfile", "Text", "Timestamp", "TrainJob", "TrainResult", "TrainingConfig", "TrainingDone",
-    "TrainingProfile", "build_events", "encode_job", "flatten", "follows_end", "is_job_id", "parse_job", "read_job",
-    "read_result", "unflatten",
+    "PlanAdapted", "PlanFields", "PredictionChecked", "ProcessorsShared", "Progress", "ReportReady", "ResourceLimits",
+    "Seconds", "Share", "Status", "StepProfile", "Text", "Timestamp", "TrainJob", "TrainResult", "TrainingConfig",
+    "TrainingDone", "TrainingProfile", "build_events", "encode_job", "flatten", "follows_end", "is_job_id", "parse_job",
+    "read_job", "read_result", "unflatten",
 )  # fmt: skip

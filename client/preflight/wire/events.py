@@ -30,6 +30,7 @@ from preflight.wire.plan_events import (
     MemoryProbed,
     PlanAdapted,
     PlanFields,
+    ProcessorsShared,
     TrainingConfig,
 )
 from preflight.wire.training_events import (
@@ -65,6 +66,7 @@ AnyEvent = Annotated[
     | EpochDone
     | PredictionChecked
     | PlanAdapted
+    | ProcessorsShared
     | CheckpointSaved
     | JobResumed
     | MemoryRanOut

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, create_model, model_validator
 from preflight.contract import plan, spec
 from preflight.contract.removed import forget_removed, without_removed_knob
 from preflight.contract.verdicts import Confidence, ProbeOutcome, ProbePhase, TrialKnob, Verdict
-from preflight.wire.base import Count, Event, Label, Rate, Ratio, Seconds, Text
+from preflight.wire.base import Count, Event, Label, Members, Rate, Ratio, Seconds, Text
 
 
 def _shown(name: str) -> tuple[object, object]:
@@ -171,6 +171,20 @@ class LoaderConfig(Event):
     num_workers: plan.LoaderWorkers
     persistent_workers: bool
     prefetch_factor: plan.PrefetchFactor | None = None
+
+
+class ProcessorsShared(Event):
+    """Another job of this host has begun or ended, so that this one has other processors from now on."""
+
+    type: Literal["processors_shared"] = "processors_shared"
+    processors: Count
+    """That it has."""
+    of_processors: Count
+    shared_with: Members = ()
+    """Ids of the jobs that have the rest."""
+    together: Ratio | None = None
+    """Times as much as all do at the same time as one after the other; null where another job has come or gone."""
+    message: Text
 
 
 class PlanAdapted(Event):

@@ -160,6 +160,11 @@ class JobState(Wire):
     """Workers that train the job now, or that finished its training."""
     members: Members | None = None
     """Their names by rank, the leader first."""
+    processors: Count | None = None
+    """Processors that the job has of its worker's host, where others have shared them with it; of `of_processors`."""
+    of_processors: Count | None = None
+    shared_with: Members | None = None
+    """Ids of the jobs that have the rest now."""
     reason: Label | None = None
     field: Text | None = None
     message: Text | None = None

@@ -8,11 +8,12 @@ from typing import Final
 
 import psutil
 
+from preflight.numbers import MIB
 from tools.faults import means
 from tools.faults.container import hit
 from tools.faults.jobs import Job, Verdict
 from tools.faults.preflight import PreflightScene
-from tools.faults.trials.runs import GOOD, MIB, Trial, finished
+from tools.faults.trials.runs import GOOD, Trial, finished
 from worker.jobs.stages.pending_extras import FILE_NAME
 from worker.state.paths import JOBS
 

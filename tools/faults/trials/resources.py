@@ -10,13 +10,14 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from preflight.numbers import MIB
 from tools.faults import means
 from tools.faults.container import hit
 from tools.faults.hungry import ENTRY_POINTS
 from tools.faults.jobs import Job, Verdict
 from tools.faults.preflight import PreflightScene
 from tools.faults.scene import Scene
-from tools.faults.trials.runs import GOOD, MIB, Trial, judged, worker_problems
+from tools.faults.trials.runs import GOOD, Trial, judged, worker_problems
 
 MEMORY: Final = 1280 * MIB
 """Room for a process with torch and eight hungry samples, not for sixteen."""

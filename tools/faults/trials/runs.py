@@ -14,8 +14,6 @@ from tools.faults.scene import Scene
 from tools.faults.service import S, Service
 from tools.faults.strikes.runs import Run
 
-MIB: Final = 1 << 20
-
 GOOD: Final[dict[str, JsonValue]] = {"epochs": 1, "batch_size": 32, "deterministic": False}
 """What makes a job short."""
 Trial = Callable[[S, Random], Verdict]

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from preflight.cli.options import job_options
+from preflight.cli.options import JobCommand, job_options
 from preflight.errors import InvalidConfig, PreflightError
-from worker.cli.context import load_settings, log_to_stderr, parse_local_job
+from worker.cli.context import load_settings, parse_local_job
+from worker.cli.live import drawn
 
 if TYPE_CHECKING:
     from worker.config.settings import Settings
     from worker.jobs.local.training import Calibrated
 
 
-@click.command()
+@click.command(cls=JobCommand)
 @job_options
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
 @click.option("--explain", is_flag=True, help="Print every trial and the reasons for the plan.")
@@ -35,8 +36,8 @@ def calibrate(as_json: bool, explain: bool, report: Path | None, **options: obje
         from worker.cli.formatting.explanation import explain_choice
         from worker.jobs.local.training import calibrate_local
 
-        log_to_stderr(settings)
-        found = calibrate_local(job, settings, server)
+        with drawn(settings, as_json=as_json) as sink:
+            found = calibrate_local(job, settings, server, sink)
     if as_json:
         click.echo(choice_as_json(found.choice))
     elif explain:

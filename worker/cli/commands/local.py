@@ -1,20 +1,26 @@
 """Commands without a queue: train, demo, predict, export, upload."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from preflight.cli.arguments import job_fields, parse_count
 from preflight.cli.exit_codes import BAD_INPUT
-from preflight.cli.options import job_options
+from preflight.cli.options import JobCommand, job_options
 from worker.cli.context import load_settings, log_to_stderr, parse_local_job, require_one_worker
+from worker.cli.live import drawn
+
+if TYPE_CHECKING:
+    from preflight.wire import TrainResult
 
 MAX_PROFILED: Final = 1_000_000
 """Steps of a profile."""
 
 
-@click.command()
+@click.command(cls=JobCommand)
 @job_options
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def train(as_json: bool, **options: object) -> None:
@@ -32,15 +38,17 @@ def train(as_json: bool, **options: object) -> None:
         from worker.cli.formatting.results import format_extras, format_result
         from worker.jobs.local.training import train_local
 
-        log_to_stderr(settings)
-        with started_report_server(settings) as reporter:
-            result = train_local(
-                job, settings, lambda first: None if as_json else click.echo(format_result(first)), server, reporter
-            )
+        results: list[TrainResult] = []
+        with started_report_server(settings) as reporter, drawn(settings, as_json=as_json) as sink:
+            # A result that is printed while the view is drawn would be lost with it.
+            show = results.append if as_json or sink else lambda first: click.echo(format_result(first))
+            result = train_local(job, settings, show, server, reporter, sink)
+        if sink is not None:
+            click.echo(format_result(results[0]))
     click.echo(result.model_dump_json() if as_json else format_extras(result))
 
 
-@click.command()
+@click.command(cls=JobCommand)
 @job_options
 @click.option("--steps", default="100", metavar="N", show_default=True, help="Steps to measure.")
 @click.option("--warm-up", default="10", metavar="N", show_default=True, help="Steps before them, told apart.")
@@ -57,12 +65,12 @@ def profile(steps: str, warm_up: str, as_json: bool, **options: object) -> None:
     from worker.cli.formatting.profile import format_profile
     from worker.jobs.local.profile import profile_local
 
-    log_to_stderr(settings)
-    found = profile_local(job, settings, steps=counts[0], warm_up=counts[1])
+    with drawn(settings, as_json=as_json) as sink:
+        found = profile_local(job, settings, steps=counts[0], warm_up=counts[1], sink=sink)
     click.echo(found.model_dump_json() if as_json else format_profile(found))
 
 
-@click.command()
+@click.command(cls=JobCommand)
 @job_options
 def demo(**options: object) -> None:
     """Run one job with a temporary Redis and worker."""

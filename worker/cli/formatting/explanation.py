@@ -14,12 +14,12 @@ from calibration.verdicts import (
     proof_words,
     verdict_word,
 )
-from preflight.cli.formatting.text import MIB, columns
+from preflight.cli.formatting.text import columns
 from preflight.container.resources import Resources
 from preflight.contract.spec import TrainSpec
 from preflight.contract.verdicts import ADOPTED
 from preflight.events.plan_words import changes, plan_line
-from preflight.numbers import plural, rough_interval
+from preflight.numbers import MIB, plural, rough_interval
 from worker.cli.formatting.choices import format_cost
 from worker.cli.formatting.plans import format_prediction
 from worker.events.sentences import as_sentence

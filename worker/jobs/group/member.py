@@ -152,13 +152,13 @@ class Member:
         training = TrainingRequest(
             spec=request.spec, plan=plan, store=store.path, facts={}, artifact=self.directory / "model",
             max_parameters=self.settings.max_parameters, seat=self._seat(call), normalization=request.normalization,
-            share=detect(shares=self.settings.processes).share,
+            share=detect(shares=self.settings.shares).share,
         )  # fmt: skip
         environment = environment_for(plan, job_environment(self.settings))
         try:
             with Child(
                 seats.MODULE, TRAINING_REQUEST.dump_json(training), self.directory, environment, task="training",
-                shares=self.settings.processes, server=self.server,
+                shares=self.settings.shares, server=self.server,
             ) as child:  # fmt: skip
                 read_to_end(child, self._check, self._on_record)
         except PreflightError as error:

@@ -8,6 +8,7 @@ from training.loop import profiling_child
 from training.loop.profiling_child import ProfileRequest
 from training.process.launch import environment_for
 from worker.config.settings import Settings
+from worker.events.sink import Sink
 from worker.jobs.local.training import local_context
 from worker.jobs.stages.child_runner import run_job_child
 from worker.jobs.stages.dataset import pin_dataset, prepare_dataset
@@ -41,7 +42,9 @@ class ProfileReport(BaseModel):
         return self.batch_size / self.measured.average_batch_s
 
 
-def profile_local(job: TrainJob, settings: Settings, *, steps: int, warm_up: int) -> ProfileReport:
+def profile_local(
+    job: TrainJob, settings: Settings, *, steps: int, warm_up: int, sink: Sink | None = None
+) -> ProfileReport:
     """Time `steps` training steps of a job after `warm_up` others, in a new process.
 
     The plan is the job's own, or, for a job that asks for calibration itself, the one that calibration chooses.
@@ -49,7 +52,7 @@ def profile_local(job: TrainJob, settings: Settings, *, steps: int, warm_up: int
     Raises:
         PreflightError: the spec does not suit the data set, or the steps failed.
     """
-    with local_context(job, settings) as context:
+    with local_context(job, settings, sink=sink) as context:
         job = pin_dataset(context, job)
         spec, resources = job.spec(), detect_resources(context)
         store = prepare_dataset(context, job)

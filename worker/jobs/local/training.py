@@ -20,6 +20,7 @@ from training.process.fork_server.client import ForkServer
 from training.system.requirements import require_training_packages
 from worker.config.settings import Settings
 from worker.events.log_sink import LogSink
+from worker.events.sink import Sink
 from worker.exporters.base import ExportRequest, exports, require_usable
 from worker.exporters.tensorboard import tensorboard_sinks
 from worker.jobs.context import JobContext
@@ -42,9 +43,9 @@ class Calibrated:
 
 def train_local(
     job: TrainJob, settings: Settings, on_result: Callable[[TrainResult], None], server: ForkServer | None,
-    report_server: ForkServer | None,
+    report_server: ForkServer | None, sink: Sink | None = None,
 ) -> TrainResult:  # fmt: skip
-    """Train here; events go to the log.
+    """Train here; events go to `sink`, or, where there is none, to the log.
 
     `server` forks the job's children, `report_server` the report's process; None: they are fresh interpreters.
     `on_result` is called once the model is published; the result that is returned has its report, too.
@@ -54,7 +55,7 @@ def train_local(
     """
     for export in exports(settings):
         require_usable(export)
-    with local_context(job, settings, server) as context:
+    with local_context(job, settings, server, sink) as context:
         context.report_server = report_server
         try:
             outcome = run_pipeline(context, job)
@@ -91,9 +92,11 @@ def upload_local(name: str, settings: Settings) -> list[str]:
     return [export.url for export in found]
 
 
-def calibrate_local(job: TrainJob, settings: Settings, server: ForkServer | None) -> Calibrated:
-    """Choose the plan for a job without training it; `server` as for `train_local`."""
-    with local_context(job, settings, server) as context:
+def calibrate_local(
+    job: TrainJob, settings: Settings, server: ForkServer | None, sink: Sink | None = None
+) -> Calibrated:
+    """Choose the plan for a job without training it; `server` and `sink` as for `train_local`."""
+    with local_context(job, settings, server, sink) as context:
         job = pin_dataset(context, job)
         spec = job.spec()
         resources = detect_resources(context)
@@ -112,7 +115,9 @@ def dataset_local(name: str, settings: Settings) -> DatasetInfo:
 
 
 @contextmanager
-def local_context(job: TrainJob, settings: Settings, server: ForkServer | None = None) -> Iterator[JobContext]:
+def local_context(
+    job: TrainJob, settings: Settings, server: ForkServer | None = None, sink: Sink | None = None
+) -> Iterator[JobContext]:
     """Yield the context of a job without Redis; its children are forks of `server` where there is one."""
     require_training_packages()
     settings = settings.model_copy(update={"processes": 1})  # it has no share, only the container
@@ -125,7 +130,7 @@ def local_context(job: TrainJob, settings: Settings, server: ForkServer | None =
             worker=f"{socket.gethostname()}.{os.getpid()}",
             job_id=job_id,
             attempt=attempt,
-            sinks=(LogSink(job_id, attempt), *tensorboard_sinks(settings, job, job_id, attempt)),
+            sinks=(sink or LogSink(job_id, attempt), *tensorboard_sinks(settings, job, job_id, attempt)),
             paths=paths,
             server=server,
         )

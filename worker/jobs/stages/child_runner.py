@@ -49,7 +49,7 @@ def run_job_child(
 
     with Child(
         module, body, context.paths.attempt, environment or context.environment, task=task,
-        shares=context.settings.processes, server=None if fresh else server or context.server,
+        shares=context.settings.shares, server=None if fresh else server or context.server,
     ) as child:  # fmt: skip
         try:
             return read_to_end(child, check_all, handle)

@@ -39,11 +39,12 @@ PREDICTION = TypeAdapter(Prediction)
 
 def detect_resources(context: JobContext) -> Resources:
     """Detect the limits of the container and emit them."""
-    found = detect(shares=context.settings.processes)
+    found = detect(shares=context.settings.shares)
     if context.server is not None and found.working_set_bytes is not None:
         # Its children share this memory, which is a part of theirs already.
         used = max(0, found.working_set_bytes - context.server.shared_bytes())
         found = replace(found, working_set_bytes=used)
+    found = context.processors.remaining(found)
     context.emit("resource_limits", resources_payload(found))
     for warning in (*found.warnings, explain_no_code()):
         if warning is not None:

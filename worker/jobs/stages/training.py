@@ -2,7 +2,7 @@
 
 import time
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pydantic import JsonValue
@@ -18,18 +18,24 @@ from training import seat as seats
 from training.data.dataset_info import DatasetInfo
 from training.loop import child as training_child
 from training.loop.child import TrainingRequest
+from training.prediction import DEVIATION, Prediction
 from training.process.launch import environment_for
+from training.process.runner import TICK_SECONDS
+from training.scaling import slowdown
 from worker.jobs.context import JobContext
 from worker.jobs.group.group import Group
 from worker.jobs.stages.child_runner import run_job_child
 from worker.jobs.stages.parent import Parent
 from worker.jobs.stages.payloads import asked_options, container_facts, plan_payload
-from worker.jobs.stages.planning import resume_points
+from worker.jobs.stages.planning import PREDICTION, resume_points
 from worker.jobs.stages.record_forwarder import RecordForwarder
 from worker.state.control import RestartTraining
+from worker.state.packing.share import Usage
 
 MAX_HALVINGS: Final = 3
 """Times that an attempt halves the micro-batch after memory ran out."""
+ALONE_SECONDS: Final = 600.0
+"""Longest time for which a job that ran out of memory waits until no other one runs here."""
 MAX_KILLS: Final = 3
 """Kills of the training child in a row, without a checkpoint between them, that fail the job."""
 
@@ -53,7 +59,8 @@ class TrainingRun:
     records: RecordForwarder = field(init=False)
     _resumed: bool = field(default=False, init=False)
     """Whether the last child had a checkpoint to resume from."""
-    """Whether it was said that there is nothing to average."""
+    _was_alone: bool = field(default=False, init=False)
+    """Whether it waited for other jobs to end, after memory ran out while they shared it."""
 
     def __post_init__(self) -> None:
         self.plan = self.choice.plan
@@ -84,8 +91,9 @@ class TrainingRun:
             except RestartTraining:
                 kills = 0
             except OutOfMemory as error:
-                self._halve(error, halvings)
-                halvings += 1
+                if not self._wait_alone(error):
+                    self._halve(error, halvings)
+                    halvings += 1
             except ChildKilled as error:
                 kills = 1 if self.records.checkpoints > saved else kills + 1
                 if kills == MAX_KILLS:
@@ -111,6 +119,7 @@ class TrainingRun:
                 "prefetch_factor": plan.prefetch_factor,
             },
         )
+        plan, prediction = self._within_share(plan)
         resume = tuple(found.path for found in resume_points(context, spec, self.store))
         self._resumed = bool(resume)
         seat = self.group.seat()
@@ -118,7 +127,7 @@ class TrainingRun:
             spec=spec, plan=plan, store=self.store.path, facts=self._facts(), artifact=context.paths.staged,
             checkpoints=context.paths.attempt, checkpoint_seconds=context.settings.checkpoint_seconds,
             resume=resume, verified=context.digests.known(), max_parameters=context.settings.max_parameters,
-            prediction=self.choice.prediction if plan == self.choice.plan else None,
+            prediction=prediction, processors=context.processors.file,
             profile=self.job.profile, trace=self.job.trace, share=self.resources.share, seat=seat,
             normalization=(self.store.mean, self.store.std),
             parent=self.parent.weights if self.parent else None,
@@ -127,8 +136,56 @@ class TrainingRun:
         environment = environment_for(plan, context.environment)
         return run_job_child(
             context, "training", training_child.MODULE if seat is None else seats.MODULE, body, environment,
-            on_record=self._on_record, check=self.group.check,
+            on_record=self._on_record, check=self._check,
         )  # fmt: skip
+
+    def _within_share(self, plan: Plan) -> tuple[Plan, Prediction | None]:
+        """Return the plan to begin with while other jobs have their share of the processors, and its prediction.
+
+        A plan keeps its threads, and the training takes fewer by itself, unless it may not change them.
+        """
+        share, spec = self.context.processors, self.spec
+        prediction = self.choice.prediction if self.plan == self.choice.plan else None
+        known = self.choice.prediction
+        alone, speeds = (plan.threads, ()) if known is None else known.sharing(plan.threads)
+        alone = alone if share.processors else plan.threads
+        is_fixed = spec.deterministic or plan.compile or self.job.workers != 1
+        threads = share.begin(
+            Usage(
+                threads=plan.threads if is_fixed else alone,
+                speeds=speeds,
+                is_fixed=is_fixed,
+                memory_bytes=self._memory_bytes(),
+            )
+        )
+        share.mark()
+        self._emit_share()
+        if prediction is not None and threads != plan.threads:
+            prediction = prediction.scaled(slowdown(speeds, plan.threads, threads), DEVIATION)
+        if share.had_others and plan.affinity == "pinned":  # two would be pinned to the same processors
+            plan = replace(plan, affinity="free")
+        return (replace(plan, threads=threads) if is_fixed else plan), prediction
+
+    def _memory_bytes(self) -> int | None:
+        """Return the predicted peak of the training process; None where nothing was measured."""
+        finding = self.choice.finding
+        if finding is None or finding.memory is None:
+            return None
+        fit, peaks = finding.memory, [trial.peak_bytes or 0 for trial in finding.trials if trial.plan == finding.plan]
+        return max(round(fit.base_bytes + fit.sample_bytes * self.plan.micro_batch), *peaks, 0)
+
+    def _check(self) -> None:
+        self.group.check()
+        self._emit_share()
+
+    def _emit_share(self) -> None:
+        """Emit what the job has of the processors, where another job has come or gone."""
+        found = self.context.processors.look()
+        if found is not None:
+            self.context.emit("processors_shared", {
+                "processors": found.processors, "of_processors": found.total, "shared_with": list(found.others),
+                "together": found.together, "message": found.describe(),
+            })  # fmt: skip
 
     def _on_record(self, record: Record) -> None:
         self.records.forward(record)
@@ -144,7 +201,7 @@ class TrainingRun:
             "calibration": asked_options(self.job),
             "predicted_epoch_s": choice.predicted_epoch_s,
             "parent": self.parent.lineage.model_dump(mode="json") if self.parent else None,
-            "prediction": asdict(choice.prediction) if choice.prediction else None,
+            "prediction": PREDICTION.dump_python(choice.prediction, mode="json") if choice.prediction else None,
             "dataset": {
                 "name": store.name,
                 "train": store.train_count,
@@ -152,6 +209,23 @@ class TrainingRun:
                 "sha256": store.sha256,
             },
         }
+
+    def _wait_alone(self, error: OutOfMemory) -> bool:
+        """Wait until no other job runs here, where one did: it may be the one that took the memory.
+
+        Returns whether the training is to be tried again as it was, which it is once.
+        """
+        share = self.context.processors
+        if not share.had_others or self._was_alone:
+            return False
+        self._was_alone = True
+        share.require_alone()
+        self.context.warn(f"{error.message}; other jobs ran at the same time, so it is tried again without them")
+        deadline = time.monotonic() + ALONE_SECONDS
+        while share.others() and time.monotonic() < deadline:
+            self.context.control.check()
+            time.sleep(TICK_SECONDS)
+        return True
 
     def _halve(self, error: OutOfMemory, halvings: int) -> None:
         """Halve the micro-batch after memory ran out; raises `OutOfMemory` where that is not possible."""

@@ -92,7 +92,7 @@ class Seating:
         address = self._address()
         if address is None:
             return False
-        resources = detect(shares=self._worker.settings.processes)
+        resources = detect(shares=self._worker.settings.shares)
         reported = MemberState(
             address=address, versions=own_versions(), cores=resources.quota or float(resources.cores),
             memory_mb=resources.memory_bytes >> 20,

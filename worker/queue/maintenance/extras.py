@@ -30,7 +30,7 @@ class PendingExtrasChore:
 
     def __init__(self, settings: Settings, fork: Callable[[str, bool], WorkHorse | None]) -> None:
         """`fork` starts a work-horse for the extras of a job, beside the next one or not; None: it cannot now."""
-        self._shares = settings.processes
+        self._shares = settings.shares
         self._jobs = settings.state_dir / JOBS
         self._fork = fork
         self._waiting: deque[str] = deque()

@@ -117,7 +117,7 @@ class LateExtras:
     def _control(self, events: RedisSink) -> ExtrasControl:
         if not self._beside:
             return ExtrasControl(events, self._worker.stop)
-        memory = MemoryUse(share=detect(shares=self._worker.settings.processes).share)
+        memory = MemoryUse(share=detect(shares=self._worker.settings.shares).share)
         return ExtrasControl(events, self._worker.stop, partial(must_give_way, memory), patience=IDLE_PATIENCE)
 
     def _has_result(self) -> bool:

@@ -15,6 +15,7 @@ from preflight.redis import keys
 from preflight.redis.replies import text
 from preflight.redis.retry import is_wrong_type
 from preflight.wire import Count, Label, Seconds
+from preflight.wire.base import Rate
 from worker.web.models import ApiModel
 
 MAX_WORKERS: Final = 1000
@@ -54,6 +55,8 @@ class Overview(ApiModel):
     read_only: bool = False
     """Whether this service refuses to start, retry or cancel jobs (`PREFLIGHT_WEB_READONLY`)."""
     workers: tuple[WorkerInfo, ...]
+    jobs_per_hour: Rate | None = None
+    """Jobs that finished in the last hour, or since this service looks at it; null for the first minute."""
 
 
 def read_overview(redis: Redis, queue: str, *, read_only: bool = False) -> Overview:
@@ -61,10 +64,10 @@ def read_overview(redis: Redis, queue: str, *, read_only: bool = False) -> Overv
     pipe = redis.pipeline(transaction=False)
     pipe.llen(f"rq:queue:{queue}")
     pipe.zcard(f"rq:wip:{queue}")
-    pipe.scard(f"rq:workers:{queue}")
+    pipe.scard(keys.rq_workers(queue))
     pipe.exists(keys.RQ_SUSPENDED)
     depth, running, size, suspended = _execute(pipe)
-    members = _worker_keys(redis, f"rq:workers:{queue}") if 0 < _count(size) <= MAX_MEMBERS else []
+    members = _worker_keys(redis, keys.rq_workers(queue)) if 0 < _count(size) <= MAX_MEMBERS else []
     pipe = redis.pipeline(transaction=False)
     for name in members[:MAX_WORKERS]:
         pipe.hmget(name, FIELDS)

@@ -54,7 +54,7 @@ class ControlRoutes:
         """Put a job into the queue; its `job_id` is the idempotency key."""
         job = read_job(await read_json(request))
         result = await run_in_threadpool(self._client.enqueue, job, job_timeout=self._job_timeout)
-        body = Enqueued(job_id=result.job_id, created=result.created)
+        body = Enqueued(job_id=result.job_id, created=result.created, same_request=result.same_request)
         headers = {"location": f"{self._prefix}/v1/jobs/{result.job_id}"}
         return JSONResponse(body.model_dump(), 201 if result.created else 409, headers)
 

@@ -10,12 +10,13 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from preflight import Client
-from preflight.events.counters import read_totals
+from preflight.events.counters import FINISHED, read_totals
 from preflight.redis.retry import condition
 from preflight.redis.server.faults import find_faults
 from preflight.wire import is_job_id
 from worker.state.supervision import Supervisor
 from worker.web.listing.overview import Overview, read_overview
+from worker.web.listing.pace import JobPace
 from worker.web.models import Health, Part, Ready
 from worker.web.predicting.service import Predictions
 from worker.web.prometheus import Snapshot, exposition
@@ -49,6 +50,7 @@ class ServiceRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._overview = TtlCache(self._read_overview)
+        self._pace = JobPace()
         self._faults = TtlCache(self._read_faults)
         self._slots = Slots(THREADS, MAX_WAITING)
         self._probes = Slots(PROBE_THREADS, MAX_PROBES)
@@ -86,7 +88,9 @@ class ServiceRoutes:
 
     def _read_overview(self, _: tuple[()]) -> Overview:
         service = self._service
-        return read_overview(service.redis, service.queue, read_only=service.read_only)
+        found = read_overview(service.redis, service.queue, read_only=service.read_only)
+        pace = self._pace.observe(read_totals(service.redis).get(FINISHED, 0.0))
+        return found.model_copy(update={"jobs_per_hour": pace})
 
     def _read_faults(self, _: tuple[()]) -> str | None:
         """Return why jobs cannot run; a service that only shows jobs needs no scripts."""

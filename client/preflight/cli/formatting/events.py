@@ -75,6 +75,8 @@ def _plan_line(event: wire.AnyEvent) -> str | None:
             return f"advice    {event.message}"
         case wire.PlanAdapted():
             return f"adapted   {event.field} {event.before} -> {event.after}: {event.reason}"
+        case wire.ProcessorsShared():
+            return f"shares    {event.message}"
         case wire.PredictionChecked():
             what = f"epoch {event.epoch}" if event.whole else f"first {plural(event.steps, 'step')}"
             why = f", {event.cause}: {event.seen}" if event.cause else ""

@@ -16,7 +16,7 @@ def job_table(states: Sequence[JobState]) -> str:
     """Return jobs as aligned columns."""
     if not states:
         return "no jobs"
-    head = ("JOB", "STATUS", "UPDATED", "TOOK", "EPOCH", "ACCURACY", "WHY")
+    head = ("JOB", "STATUS", "DATASET", "MODEL", "UPDATED", "TOOK", "EPOCH", "ACCURACY", "WHY")
     return columns([head, *(_row(state, time.time()) for state in states)])
 
 
@@ -25,7 +25,8 @@ def _row(state: JobState, now: float) -> tuple[str, ...]:
     epoch = "" if state.epoch is None else f"{state.epoch}/{state.epochs or '?'}"
     accuracy = state.test_accuracy if state.test_accuracy is not None else state.val_acc
     return (
-        state.job_id, _status(state), updated, _took(state, now), epoch, "" if accuracy is None else f"{accuracy:.2%}",
+        state.job_id, _status(state), printable(state.dataset or ""), printable(state.model or ""),
+        updated, _took(state, now), epoch, "" if accuracy is None else f"{accuracy:.2%}",
         printable(state.reason or ""),
     )  # fmt: skip
 
@@ -35,6 +36,8 @@ def _status(state: JobState) -> str:
     why = state.rq_status if state.status == "queued" and state.rq_status in WAITING else None
     if state.status == "running" and (state.workers or 1) > 1:
         return f"running ({plural(state.workers or 1, 'worker')})"
+    if state.status == "running" and state.shared_with:
+        return f"running ({state.processors} of {plural(state.of_processors or 0, 'processor')})"
     return f"{state.status} ({why})" if why else state.status
 
 

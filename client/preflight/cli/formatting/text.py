@@ -1,9 +1,6 @@
 """Aligned columns, and text of others without control characters."""
 
 from collections.abc import Sequence
-from typing import Final
-
-MIB: Final = 1 << 20
 
 
 def columns(rows: Sequence[tuple[str, ...]]) -> str:

@@ -7,13 +7,13 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from preflight.cli.formatting.text import MIB, printable
+from preflight.cli.formatting.text import printable
 from preflight.cli.watch.plots import plots
 from preflight.cli.watch.rich_text import bar, labelled, left_and_right, wrapped
 from preflight.cli.watch.stages import format_clock, group_line, stage_lines, time_lines
 from preflight.cli.watch.timeline import JobTimeline
 from preflight.events.plan_words import plan_line
-from preflight.numbers import plural
+from preflight.numbers import MIB, plural
 from preflight.wire import GroupShort, JobInterrupted, JobWarning, MemoryRanOut
 
 MAX_WIDTH: Final = 300

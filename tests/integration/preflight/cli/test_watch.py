@@ -66,6 +66,21 @@ def test_watch_survives_an_outage_of_redis(
 
 
 @pytest.mark.usefixtures("signals_heard")
+def test_a_training_without_redis_is_drawn_in_a_terminal(
+    environment: dict[str, str], start_terminal: StartTerminal
+) -> None:
+    """As `watch` draws it; then what stays in the terminal, and the result. In a pipe there are records."""
+    command = [*WATCH[:-1], "train", "--dataset", "digits", "--epochs", "2", "--no-calibrate"]
+    screen = start_terminal(environment, *command, columns=120, rows=40)
+    assert "cnn on digits, 2 epochs" in screen.until("cnn on digits")
+    assert screen.end() == 0
+    assert "finished" in screen.screen
+    assert "model.safetensors" in screen.output
+    assert '"event"' not in screen.output
+    piped = subprocess.run([*command, "--max-steps", "1"], env=environment, capture_output=True, text=True, check=True)
+    assert '"event": "training_done"' in piped.stderr
+
+
 def test_ctrl_c_stops_no_job(client: Client, environment: dict[str, str], start_terminal: StartTerminal) -> None:
     """In a small terminal: a message, exit code 130, the cursor restored, the job still queued."""
     client.enqueue(digits_job(job_id="first"))

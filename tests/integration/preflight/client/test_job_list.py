@@ -84,14 +84,40 @@ def test_jobs_are_listed_newest_last() -> None:
     """With status, age, duration, epoch, accuracy and reason; of queued jobs, the last enqueued last."""
     lines = run("jobs").stdout.splitlines()
     rows = {line.split()[0]: " ".join(line.split()[1:]) for line in lines}
-    assert rows["JOB"] == "STATUS UPDATED TOOK EPOCH ACCURACY WHY"
-    assert rows["failed"] == "failed 3 d ago 2 h diverged\\x1b[2J"
-    assert re.fullmatch(r"running \d+ s ago 5 min 2/3 97\.50%", rows["running"])
+    assert rows["JOB"] == "STATUS DATASET MODEL UPDATED TOOK EPOCH ACCURACY WHY"
+    assert rows["failed"] == "failed digits cnn 3 d ago 2 h diverged\\x1b[2J"
+    assert re.fullmatch(r"running digits cnn \d+ s ago 5 min 2/3 97\.50%", rows["running"])
     for job_id, status in (("cancelled", "cancelled"), ("waiting", "queued"), ("strange", "queued")):
-        assert re.fullmatch(rf"{status} \d+ s ago", rows[job_id])
+        assert re.fullmatch(rf"{status} (\S+ \S+ )?\d+ s ago", rows[job_id])
     order = [line.split()[0] for line in lines[1:]]
     assert order[0] == "failed"
     assert order.index("waiting") < order.index("strange")
+
+
+def test_an_id_serves_one_request(redis_url: str) -> None:
+    """Another request under it is refused with exit code 2; the same one again is not, and nothing is enqueued."""
+    first = run("enqueue", "--dataset", "digits", "--job-id", "taken")
+    again = run("enqueue", "--dataset", "digits", "--job-id", "taken")
+    other = run("enqueue", "--dataset", "digits", "--job-id", "taken", "--epochs", "3")
+    assert [one.exit_code for one in (first, again, other)] == [0, 0, 2]
+    assert "exists already; nothing was enqueued" in again.stderr
+    assert other.stderr == (
+        "preflight: job 'taken' exists already and asks for something else, so nothing was enqueued; take another id, "
+        "or leave it out\n"
+    )
+    assert other.stdout == ""
+    assert Redis.from_url(redis_url).llen("rq:queue:preflight") == 1
+
+
+def test_a_job_that_nobody_takes_says_so(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`enqueue --wait` does, before it waits; where a worker is there, it does not."""
+    watched: list[str] = []
+    monkeypatch.setattr("preflight.cli.commands.watch_job", lambda _client, job_id: watched.append(job_id))
+    alone = run("enqueue", "--dataset", "digits", "--job-id", "alone", "--wait")
+    assert "no worker takes jobs of the queue 'preflight' now; the job waits until `preflight worker`" in alone.stderr
+    Redis.from_url(redis_url).sadd(keys.rq_workers("preflight"), "rq:worker:w")
+    assert run("enqueue", "--dataset", "digits", "--job-id", "taken", "--wait").stderr == ""
+    assert watched == ["alone", "taken"]
 
 
 @pytest.mark.usefixtures("five")

@@ -83,7 +83,9 @@ def test_a_job_is_enqueued_once_and_shown(service: Service, redis: Redis) -> Non
     again = service.enqueue("once", epochs=7)
     assert (first.status, first["job_id"], first["created"]) == (201, "once", True)
     assert first.headers["location"] == "/v1/jobs/once"
-    assert (again.status, again["job_id"], again["created"]) == (409, "once", False)
+    assert (again.status, again["job_id"], again["created"], again["same_request"]) == (409, "once", False, False)
+    assert service.enqueue("once")["same_request"] is True
+    assert first["same_request"] is None
     shown = service.ask("GET", "/v1/jobs/once")
     assert (shown.status, shown["status"]) == (200, "queued")
     assert [job["job_id"] for job in service.ask("GET", "/v1/jobs").objects] == ["once"]

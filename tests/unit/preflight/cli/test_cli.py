@@ -162,7 +162,7 @@ def test_redis_away_is_the_same_sentence_in_every_command(monkeypatch: pytest.Mo
 
 def test_help_has_types_bounds_and_defaults() -> None:
     """Those of the wire format; `--fields` lists all of them, also those that only `--set` takes."""
-    text = " ".join(run("train", "--help").stdout.split())
+    text = " ".join(run("train", "--help", "all").stdout.split())
     assert "--epochs INTEGER Passes over the training samples. [1 to 10,000; default: 1]" in text
     assert "--learning-rate NUMBER Peak learning rate. [above 0 to 100; default: 0.005]" in text
     result = run("train", "--fields")
@@ -184,6 +184,22 @@ def test_help_has_types_bounds_and_defaults() -> None:
 def test_debug_raises_the_exception() -> None:
     assert type(run("--debug", "train", "--epochs", "0").exception).__name__ == "InvalidConfig"
     assert type(run("train", "--epochs", "0").exception).__name__ == "SystemExit"
+
+
+@pytest.mark.parametrize("command", ["enqueue", "train", "calibrate", "profile", "demo"])
+def test_the_help_of_a_job_fits_a_screen(command: str) -> None:
+    """The options that people need first; `all` has the others, and -h is the same."""
+    lines = run(command, "--help").stdout.splitlines()
+    assert len(lines) <= 36
+    assert "--dataset NAME" in (text := "\n".join(lines))
+    assert "[default: mnist]" in text
+    assert "--learning-rate" not in text
+    assert f"{command} --help all` lists " in lines[-1]
+    assert run(command, "-h").stdout.splitlines() == lines
+    every = run(command, "-h", "all")
+    assert every.exit_code == 0
+    assert "--learning-rate NUMBER" in every.stdout
+    assert "--help all" not in every.stdout
 
 
 def test_help_lists_the_commands() -> None:

@@ -4,7 +4,7 @@ import pytest
 from support.simulated_training import SimulatedTraining, StepSeconds
 
 from preflight.tuner.settings import Settings
-from preflight.tuner.tuning import Limits
+from preflight.tuner.tuning import Known, Limits
 
 OWN = Settings(2)
 
@@ -114,3 +114,77 @@ def test_a_noisy_machine_costs_little() -> None:
     machine = SimulatedTraining(step_s, others=others)
     machine.run(OWN, 300)
     assert machine.lost(best) < 0.25 * 300
+
+
+CALIBRATED = Limits(malloc=False, must_prove=True)
+
+
+def test_a_training_as_fast_as_calibrated_is_left_alone() -> None:
+    machine = SimulatedTraining(by_threads(0.016, 0.01))
+    machine.run(OWN, 300, CALIBRATED, Known(step_s=0.009))
+    assert {settings.threads for _, settings, _ in machine.laps} == {2}
+
+
+def test_one_thread_is_found_soon_beside_a_neighbour_that_a_calibration_did_not_meet() -> None:
+    """Also where two threads are as slow as calibrated, as the kernel's counters show it."""
+    machine = SimulatedTraining(by_threads(0.01, 0.03), others=lambda _: 1.0)
+    machine.run(OWN, 60, CALIBRATED, Known(step_s=0.008))
+    assert min(at for at, settings, _ in machine.laps if settings.threads == 1) < 2
+    machine = SimulatedTraining(by_threads(0.01, 0.03), others=lambda _: 1.0)
+    assert machine.run(OWN, 60, CALIBRATED, Known(step_s=0.03)).best.threads == 1
+
+
+def test_more_threads_come_once_the_neighbour_of_the_calibration_has_left() -> None:
+    machine = SimulatedTraining(by_threads(0.016, 0.01))
+    assert machine.run(Settings(1), 60, CALIBRATED, Known(step_s=0.016, others=1.0)).best.threads == 2
+    stays = SimulatedTraining(by_threads(0.016, 0.06), others=lambda _: 1.0)
+    assert stays.run(Settings(1), 60, CALIBRATED, Known(step_s=0.016, others=1.0)).best.threads == 1
+    assert stays.trials() == []
+
+
+def test_a_raised_limit_is_raced_for_at_once() -> None:
+    machine = SimulatedTraining(by_threads(0.016, 0.01))
+    machine.run(Settings(1), 30, CALIBRATED, Known(step_s=0.016, limit=0.5))
+    assert min(at for at, settings, _ in machine.laps if settings.threads == 2) < 3
+
+
+def test_what_no_counter_shows_is_tried_ever_more_rarely() -> None:
+    """Both settings are as slow: a disk, say."""
+    machine = SimulatedTraining(by_threads(0.05, 0.05))
+    assert machine.run(OWN, 600, CALIBRATED, Known(step_s=0.01)).best.threads == 2
+    assert len(machine.trials()) < 6
+    assert machine.lost(lambda _: 0.05) < 6
+
+
+@pytest.mark.parametrize("period", [1, 5, 30])
+def test_a_neighbour_that_comes_and_goes_costs_no_more_than_it_takes_anyway(period: int) -> None:
+    def others(now: float) -> float:
+        return float(int(now / period) % 2)
+
+    def step_s(settings: Settings, now: float) -> float:
+        return by_threads(0.013, 0.028 if others(now) else 0.008)(settings, now)
+
+    machine = SimulatedTraining(step_s, others=others)
+    machine.run(OWN, 300, CALIBRATED, Known(step_s=0.008))
+    assert machine.lost(lambda now: 0.028 if others(now) else 0.008) < 0.05 * 300
+
+
+@pytest.mark.parametrize(("gain", "pinned"), [(0.9, True), (1.0, False), (1.2, False)])
+def test_threads_are_pinned_where_that_is_proven_faster(gain: float, pinned: bool) -> None:
+    def step_s(settings: Settings, _: float) -> float:
+        return by_threads(0.1, 0.2)(settings, 0) * (gain if settings.pinned else 1.0)
+
+    machine = SimulatedTraining(step_s, noise=0.01)
+    assert machine.run(OWN, 90, Limits(malloc=False, pinned=True)).best == Settings(1, pinned=pinned)
+
+
+def test_pinned_threads_are_let_go_where_a_neighbour_comes() -> None:
+    """It may sit on the same processor."""
+
+    def step_s(settings: Settings, now: float) -> float:
+        beside = 2.0 if now > 60 else 0.9
+        return by_threads(0.1, 0.2)(settings, 0) * (beside if settings.pinned else 1.0)
+
+    machine = SimulatedTraining(step_s, others=lambda now: float(now > 60), noise=0.01)
+    assert machine.run(OWN, 120, Limits(malloc=False, pinned=True)).best == Settings(1)
+    assert max(at for at, settings, _ in machine.laps if settings.pinned) < 70

@@ -78,10 +78,13 @@ export function confirmDialog(title, parts, { yes, no, danger = false }) {
     event.preventDefault();
     dialog.close("yes");
   }
+  const leave = () => dialog.close();
+  addEventListener("hashchange", leave); // its question is about a page that is left
   document.body.append(dialog);
   dialog.showModal();
   return new Promise((resolve) => {
     dialog.addEventListener("close", () => {
+      removeEventListener("hashchange", leave);
       dialog.remove();
       resolve(dialog.returnValue === "yes");
     });

@@ -22,6 +22,7 @@ const LISTED = new Set([
   "group_short",
   "job_resumed",
   "plan_adapted",
+  "processors_shared",
   "out_of_memory",
   "job_interrupted",
   "warning",
@@ -34,6 +35,7 @@ const LISTED = new Set([
 ]);
 /** Events that say nothing about a later attempt. */
 const PER_ATTEMPT = [
+  "processors_shared",
   "progress",
   "epoch_done",
   "training_done",

@@ -1,11 +1,13 @@
 -- Put a job that no longer runs back into its queue.
 -- KEYS: fence, lease, RQ's queue, intermediate queue, started registry, job hash and scheduled registry
 -- ARGV: job id, owner, token, end of the queue (front/back), retries left or '', execution or '', ttl in s, deaths short
--- of memory that do not count, seconds after which it is queued or ''
+-- of memory that do not count, seconds after which it is queued or '', then ids of jobs that were taken before this one:
+-- at the front it comes after them where they are back already
 -- The token of an owner is the attempt's number; a reaper has no owner (''), and its token is the lease that it saw.
 -- Returns superseded, alive, gone (RQ's records have to be restored first), over, queued or scheduled.
 -- Deletes come first, so that a full Redis accepts the rest.
 local fence, lease, queue, intermediate, started, job, scheduled = unpack(KEYS)
+local FIRST_OLDER = 10
 local id, owner, token, side, retries, execution, ttl, spared, at = unpack(ARGV)
 redis.call('LLEN', queue) -- fails on a wrong type before anything has changed
 redis.call('ZCARD', scheduled)
@@ -54,7 +56,16 @@ if at ~= '' then
   return 'scheduled'
 end
 redis.call('HSET', job, 'status', 'queued')
-if not redis.call('LPOS', queue, id) then
-  redis.call(side == 'front' and 'LPUSH' or 'RPUSH', queue, id)
+if redis.call('LPOS', queue, id) then
+  return 'queued'
 end
+if side == 'front' then
+  for index = #ARGV, FIRST_OLDER, -1 do
+    if redis.call('LPOS', queue, ARGV[index], 'MAXLEN', #ARGV - FIRST_OLDER + 1) then
+      redis.call('LINSERT', queue, 'AFTER', ARGV[index], id)
+      return 'queued'
+    end
+  end
+end
+redis.call(side == 'front' and 'LPUSH' or 'RPUSH', queue, id)
 return 'queued'

@@ -5,6 +5,9 @@ import { isActive } from "../../lib/components.js";
 import { confirmDialog, h, setText } from "../../lib/dom.js";
 import { promoteJob } from "../models/models.js";
 
+/** Reasons of failures that the same request repeats; "Run again with…" changes it. */
+const REPEATS = new Set(["diverged", "invalid_config"]);
+
 export class Actions {
   error = h("p.warn", { role: "alert" });
   #id;
@@ -33,7 +36,7 @@ export class Actions {
     if (state.status !== this.#state?.status) this.#doing = "";
     this.#state = state;
     const readOnly = overview?.read_only ?? true;
-    const canRetry = state.status === "failed" || state.status === "cancelled";
+    const canRetry = state.status === "cancelled" || (state.status === "failed" && !REPEATS.has(state.reason));
     this.#cancelButton.hidden = readOnly || !isActive(state);
     this.#retryButton.hidden = readOnly || !canRetry;
     this.#useButton.hidden = readOnly || state.status !== "finished";

@@ -16,7 +16,7 @@ const SOURCES = {
 /** Return the current plan of a job in words, and the result of its calibration. */
 export function plan({ plan: current, latest }) {
   if (!current) return [];
-  const { calibration_winner: chosen, batch_advice: advice, resource_limits: container } = latest;
+  const { calibration_winner: chosen, batch_advice: advice, resource_limits: container, processors_shared: share } = latest;
   return [
     h("p.lead", planSentence(current)),
     chosen && h("p", sentence(chosen.why)),
@@ -33,6 +33,7 @@ export function plan({ plan: current, latest }) {
       ],
       advice && ["Larger batches", sentence(advice.message)],
       container && ["Container", `${pluralize(container.cpu_cores, "core")}, ${mebibytes(container.memory_mb)}`],
+      share && ["Share", sentence(share.message)],
     ]),
   ];
 }

@@ -7,8 +7,10 @@ import { number } from "../../lib/format.js";
 const MAX_SILENCE_S = 90; // an RQ worker sends a heartbeat about every minute
 
 /** Show queue and workers in `place`; `counts` are those of the list, so that both agree. */
-export function showOverview(place, { queue, suspended, workers }, { queued = 0, running = 0 }) {
-  const counts = Object.entries({ Queued: queued, Running: running, Workers: workers.length });
+export function showOverview(place, overview, { queued = 0, running = 0 }) {
+  const { queue, suspended, workers, jobs_per_hour: pace } = overview;
+  const hourly = Number.isFinite(pace) ? { "Jobs an hour": Math.round(pace) } : {};
+  const counts = Object.entries({ Queued: queued, Running: running, Workers: workers.length, ...hourly });
   const tiles = counts.map(([name, count]) => h("div.count", h("strong", number(count, 0)), h("span", name)));
   const start = ["No worker listens to the queue ", h("code", queue), ". Start one: ", h("code", "preflight worker")];
   const list = workers.length ? h("ul.workers", workers.map(workerItem)) : h("p.note", start);

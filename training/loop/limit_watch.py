@@ -1,5 +1,6 @@
 """Limits that change while a process runs: `docker update`, a quota or a cpuset that somebody writes."""
 
+import math
 import os
 import time
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Final
 
 from preflight.container.cgroups import Files, cgroup_mounts, own_cgroup
 from preflight.container.resources import MemoryUse, quotas
+from training.scaling import Speeds, slowdown
 
 LOOK_SECONDS: Final = 1.0
 """Between two looks; each reads two small files for each level of cgroups."""
@@ -17,18 +19,54 @@ LEAST_CHANGE: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharedThreads:
+    """How a training shares the processors with others of the same host."""
+
+    file: Path
+    """With the number of its processors, which changes when others come and go; 0: all."""
+    threads: int
+    """That it has when it is alone."""
+    speeds: Speeds = ()
+
+    def now(self) -> int:
+        """Return the threads that it may have now; a file that cannot be read leaves it all."""
+        return min(self._processors() or self.threads, self.threads)
+
+    def is_divided(self) -> bool:
+        """Whether others have a part of the processors now."""
+        return self._processors() > 0
+
+    def _processors(self) -> int:
+        try:
+            return max(0, int(self.file.read_text()))
+        except (OSError, ValueError):
+            return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessorChange:
     """How many processors a process may use, before and after a change: a share of its quota, at most its affinity."""
 
     before: float
     after: float
+    shared: "SharedThreads | None" = None
+    """Set where another training came or went, whose threads are taken or given up at once; None: a limit changed."""
 
     def slowdown(self, threads_before: int, threads_after: int) -> float:
         """Return how many times as long a step takes afterwards, by the processors that the threads can keep busy."""
+        if self.shared is not None:
+            return slowdown(self.shared.speeds, threads_before, threads_after)
         return min(threads_before, self.before) / min(threads_after, self.after)
+
+    def fitting(self, threads: int) -> int:
+        """Return the threads that go on: those without a processor end, unless there were more of them on purpose."""
+        return threads if threads > math.ceil(self.before) else min(threads, max(1, math.ceil(self.after)))
 
     def describe(self) -> str:
         """Return the change as a clause."""
+        if self.shared is not None:
+            why = "another training began" if self.after < self.before else "another training ended"
+            return f"{why}, so that {self.after:.4g} processors are for this one instead of {self.before:.4g}"
         return f"the container's limit was changed from {self.before:.4g} to {self.after:.4g} CPU"
 
 
@@ -52,9 +90,16 @@ class LimitWatch:
 
     def __init__(
         self, memory: MemoryUse, root: Path = Path("/"), *, shares: int = 1,
-        affinity: Callable[[], int] = lambda: len(os.sched_getaffinity(0)),
+        affinity: Callable[[], int] = lambda: len(os.sched_getaffinity(0)), shared: SharedThreads | None = None,
     ) -> None:  # fmt: skip
-        """Take the limits as they are now, of one of `shares`; files are read beneath `root`."""
+        """Take the limits as they are now, of one of `shares`; files are read beneath `root`.
+
+        `shared`: other trainings may come and go.
+        """
+        self._shared = shared
+        self._threads = 0 if shared is None else shared.now()
+        self._more = 0
+        """Threads that the last look found, where they are more than before."""
         files = Files(root)
         self._root = root
         self._memory = memory
@@ -74,6 +119,20 @@ class LimitWatch:
         if abs(self._processors - before) < LEAST_CHANGE:
             return None
         return ProcessorChange(before=before, after=self._processors)
+
+    def shared(self) -> ProcessorChange | None:
+        """Look whether another training has come or gone.
+
+        Threads are given up at once, and taken at the second look: often the next job begins in between.
+        """
+        if self._shared is None:
+            return None
+        before, found = self._threads, self._shared.now()
+        if found == before or (found > before and found != self._more):
+            self._more = found
+            return None
+        self._threads, self._more = found, 0
+        return ProcessorChange(before=before, after=found, shared=self._shared)
 
     def memory(self) -> MemoryCut | None:
         """Read the memory limit again; return by how much it was lowered, None where it was not."""

@@ -2,8 +2,8 @@
 
 from itertools import pairwise
 
-from training.loop.tuning.change import Change
-from training.loop.tuning.micro_batches import QUIET_STEPS, MicroBatchTuner
+from preflight.tuner.micro_batches import QUIET_STEPS, MicroBatchTuner
+from preflight.tuner.settings import Change
 
 BATCH = 128
 

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from preflight.container.resources import SHORT
-from training.loop.tuning.change import Change
+from ..container.resources import SHORT
+from .settings import Change
 
 AMPLE: Final = 0.50
 """Share below which it is doubled again, up to the plan's."""

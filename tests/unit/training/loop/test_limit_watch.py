@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 from support.worker.records import Records
 
-from preflight.container.counters import SystemCounters
 from preflight.container.resources import MemoryUse, Share
 from preflight.contract.plan import Plan
 from preflight.contract.spec import TrainSpec
-from training.loop.tuning.limit_watch import LimitWatch, ProcessorChange
-from training.loop.tuning.plan_tuner import PlanTuner
-from training.loop.tuning.threads import FASTER, WINDOWS, ThreadTuner, Throughput
+from preflight.tuner.surroundings import Container
+from training.loop.limit_watch import LimitWatch, ProcessorChange
+from training.loop.plan_tuner import PlanTuner
 from training.prediction import Prediction
 from training.step.train_step import TrainStep
 
@@ -117,38 +116,16 @@ def test_limits_that_cannot_be_read_are_no_change(container: tuple[Path, int]) -
 )
 def test_threads_follow_a_limit(planned: int, change: ProcessorChange, threads: int, slower: float) -> None:
     """Those without a processor are given up; a step takes as much longer as fewer processors work on it."""
-    tuner = ThreadTuner(planned, batch_size=64, step_s=0.1)
-    assert tuner.limit(change) == pytest.approx(slower)
-    assert tuner.now == threads
-
-
-def test_a_training_is_slow_by_its_new_prediction() -> None:
-    """Half of the processors, half of the speed: that is no neighbour, and no reason to try fewer threads."""
-    tuner, half = ThreadTuner(2, batch_size=64, step_s=0.1), Throughput(steps=10, seconds=2.0)
-    assert tuner.slow(half)
-    tuner.limit(ProcessorChange(before=2.0, after=1.0))
-    assert not tuner.slow(half)
-
-
-def test_more_processors_are_tried_and_kept_where_they_are_faster() -> None:
-    """Two threads at once after the limit was raised; at most those that have a processor."""
-    tuner = ThreadTuner(1, batch_size=64, step_s=0.1)
-    tuner.limit(ProcessorChange(before=0.5, after=2.0))
-    pace = Throughput(steps=10, seconds=0.5)
-    changes = [tuner.observe(pace, lambda: "", None) for _ in range(1 + WINDOWS)]
-    assert [change and change.after for change in changes] == [None] * WINDOWS + [2]
-    faster = Throughput(steps=10, seconds=0.5 / FASTER**2)
-    decided = [tuner.observe(faster, lambda: "", None) for _ in range(3)][-1]
-    assert decided is not None
-    assert (decided.before, decided.after) == (1, 2)
+    assert change.fitting(planned) == threads
+    assert change.slowdown(planned, threads) == pytest.approx(slower)
 
 
 def adapted(
     tmp_path: Path, change: ProcessorChange, *, spec: TrainSpec = SPEC, prediction: Prediction | None = PREDICTION
 ) -> tuple[Prediction | None, TrainStep, Records]:
     step, records = TrainStep(spec, PLAN, (1, 28, 28), 10), Records()
-    tuner = PlanTuner(step, records, prediction, SystemCounters(tmp_path))
-    return tuner.adapt_to(change, SystemCounters(tmp_path)), step, records
+    tuner = PlanTuner(step, records, prediction, Container(tmp_path))
+    return tuner.adapt_to(change, Container(tmp_path)), step, records
 
 
 @pytest.mark.usefixtures("torch_as_it_was")

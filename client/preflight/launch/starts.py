@@ -1,0 +1,86 @@
+"""Settings that only the start of a command can set: another allocator, huge pages, how threads wait, inter-op threads.
+
+They change nothing of what is learned. What the user has set by an environment variable is left alone.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+from preflight.tuner.settings import HUGE_PAGES, MALLOC_VARIABLES
+
+ALLOCATORS: Final = (
+    ("tcmalloc", "libtcmalloc_minimal.so.4"), ("jemalloc", "libjemalloc.so.2"), ("mimalloc", "libmimalloc.so.2"),
+)  # fmt: skip
+LIBRARIES: Final = (Path("/usr/lib"), Path("/usr/lib64"), Path("/usr/local/lib"), Path("/lib"))
+LEAST_GLIBC: Final = (2, 35)
+TRANSPARENT: Final = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+WAITING: Final = ("OMP_WAIT_POLICY", "KMP_BLOCKTIME", "KMP_LIBRARY", "GOMP_SPINCOUNT")
+"""With any of them the user has chosen how OpenMP's threads wait for work."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartSetting:
+    """One setting, by the environment of the command or before the first forward pass."""
+
+    name: str
+    """As it is said: jemalloc."""
+    kind: Literal["allocator", "huge pages", "waiting", "interop"]
+    """Of one kind at most one can be set."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    interop: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Before:
+    """What an earlier start of the same workload found."""
+
+    threads: int
+    """That stayed."""
+    interop: int
+    interop_at_import: int
+    is_compiled: bool
+    """Whether torch.compile was used: then nothing is done before the first forward pass."""
+
+
+def possible(
+    variables: Mapping[str, str], before: Before, quota: float | None, libraries: Sequence[Path]
+) -> list[StartSetting]:
+    """Return the settings that can be tried in this container, the most promising first."""
+    found: list[StartSetting] = []
+    tunables = variables.get("GLIBC_TUNABLES", "")
+    if not any(name in variables for name in ("LD_PRELOAD", *MALLOC_VARIABLES)) and "glibc.malloc." not in tunables:
+        found += _allocators(libraries)
+        if _has_huge_pages():
+            joined = ":".join(filter(None, (tunables, HUGE_PAGES)))
+            found.append(StartSetting("huge pages", "huge pages", {"GLIBC_TUNABLES": joined}))
+    if before.threads > 1 and not any(name in variables for name in WAITING):
+        # Who spins uses up a quota, and who sleeps wakes up late.
+        policy = "passive" if quota is not None else "active"
+        found.append(StartSetting(f"{policy} waiting of threads", "waiting", {"OMP_WAIT_POLICY": policy.upper()}))
+    if before.interop == before.interop_at_import > 1 and not before.is_compiled:
+        found.append(StartSetting("1 inter-op thread", "interop", interop=1))
+    return found
+
+
+def _allocators(libraries: Sequence[Path]) -> list[StartSetting]:
+    found = []
+    for name, file in ALLOCATORS:
+        places = (path for folder in libraries for path in (folder / file, *sorted(folder.glob(f"*/{file}"))))
+        path = next((path for path in places if path.is_file()), None)
+        if path is not None:
+            more = {"TCMALLOC_LARGE_ALLOC_REPORT_THRESHOLD": str(1 << 60)} if name == "tcmalloc" else {}
+            found.append(StartSetting(name, "allocator", {"LD_PRELOAD": str(path), **more}))
+    return found
+
+
+def _has_huge_pages() -> bool:
+    """Whether asking for huge pages changes anything, and malloc can."""
+    with suppress(OSError, ValueError):
+        library, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+        known = tuple(int(part) for part in version.split(".")[:2])
+        return library == "glibc" and known >= LEAST_GLIBC and "[madvise]" in TRANSPARENT.read_text()
+    return False

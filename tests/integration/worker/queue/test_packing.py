@@ -1,0 +1,133 @@
+"""Jobs that run at the same time on one host: a real worker, its companion, a real Redis."""
+
+import signal
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from pydantic import TypeAdapter
+from redis import Redis
+from support.worker.services import StartWorker, Worker, digits_job, wait_for, wait_until
+
+from preflight import Client
+from preflight.container.resources import detect
+from preflight.redis import keys
+from preflight.wire import AnyEvent, PlanAdapted, ProcessorsShared, unflatten
+from worker.cli.diagnosis.health import check_health
+from worker.config.settings import Settings
+
+PACKED = {"PREFLIGHT_PACKING": "throughput", "PREFLIGHT_STANDBY": "auto"}
+
+
+@pytest.fixture
+def packing(start_worker: StartWorker) -> Iterator[Worker]:
+    if detect().cores < 2:
+        pytest.skip("two jobs at a time need two cores")
+    yield start_worker(environment=PACKED)
+
+
+def history(connection: Redis, job_id: str) -> list[AnyEvent]:
+    """Return the events of a job so far."""
+    records = TypeAdapter(list[tuple[str, dict[str, str]]]).validate_python(connection.xrange(keys.events(job_id)))
+    return [unflatten(fields) for _, fields in records]
+
+
+def shared(connection: Redis, job_id: str) -> list[ProcessorsShared]:
+    return [event for event in history(connection, job_id) if isinstance(event, ProcessorsShared)]
+
+
+def running(client: Client, *job_ids: str) -> bool:
+    return all(client.status(job_id).status == "running" for job_id in job_ids)
+
+
+@pytest.mark.covers_children
+def test_a_waiting_job_begins_where_two_do_more_and_gives_back_what_it_had(
+    client: Client, connection: Redis, packing: Worker, settings: Settings
+) -> None:
+    """The first gives up a thread at once and takes it again when the second has ended."""
+    client.enqueue(digits_job(job_id="long", epochs=400, plan={"threads": 2}))
+    client.enqueue(digits_job(job_id="short", epochs=3, plan={"threads": 2}))
+    assert wait_for(client, "short").status == "finished", packing.output()
+    assert client.status("long").status == "running"
+    wait_until(lambda: len(shared(connection, "long")) >= 2)
+    begun, ended = shared(connection, "long")[:2]
+    assert (begun.processors, begun.of_processors, begun.shared_with) == (1, 2, ("short",))
+    assert (ended.processors, ended.shared_with) == (2, ())
+    (second,) = shared(connection, "short")
+    assert second.together is not None
+    assert second.together >= 1.1
+
+    def changes() -> list[tuple[int, int]]:
+        events = history(connection, "long")
+        return [(e.before, e.after) for e in events if isinstance(e, PlanAdapted) and "another training" in e.reason]
+
+    wait_until(lambda: (1, 2) in changes())
+    assert changes()[-2:] in ([(2, 1), (1, 2)], [(1, 2)])  # it may have begun when the second one was there
+    assert check_health(settings).startswith("2 workers are alive")
+    client.cancel("long")
+    assert wait_for(client, "long").status == "cancelled"
+    packing.stop()
+    assert packing.output().count('"event": "worker_stopped"') == 2
+
+
+def test_a_stop_saves_both_jobs_and_leaves_them_in_their_order(
+    client: Client, connection: Redis, packing: Worker
+) -> None:
+    """At the front of the queue, before one that waits; a worker that starts later ends them."""
+    jobs = ("first", "second", "third")
+    for job_id in jobs:
+        client.enqueue(digits_job(job_id=job_id, epochs=400, plan={"threads": 2}))
+    wait_until(lambda: running(client, "first", "second"), seconds=60)
+    wait_until(lambda: all(client.status(job_id).step is not None for job_id in jobs[:2]), seconds=60)
+    packing.stop()
+    assert connection.lrange("rq:queue:preflight", 0, -1) == [*jobs]
+    for job_id in jobs[:2]:
+        kinds = [event.type for event in history(connection, job_id)]
+        assert kinds[-1] == "job_interrupted"
+        assert "checkpoint_saved" in kinds
+
+
+def test_a_companion_that_dies_loses_no_job(client: Client, packing: Worker) -> None:
+    """Its job is reclaimed by the worker that started it, and the other one gets its processors back."""
+    client.enqueue(digits_job(job_id="long", epochs=400, plan={"threads": 2}))
+    client.enqueue(digits_job(job_id="struck", epochs=20, plan={"threads": 2}))
+    wait_until(lambda: client.status("struck").step is not None, seconds=60)
+    pid = int((client.status("struck").worker or "").split(".")[-2])
+    assert pid in {child.pid for child in psutil.Process(packing.process.pid).children()}
+    psutil.Process(pid).send_signal(signal.SIGKILL)
+    assert wait_for(client, "struck").status == "finished", packing.output()
+    assert client.status("struck").attempt == 2
+    assert client.status("long").attempt == 1
+    client.cancel("long")
+    wait_for(client, "long")
+    packing.stop()
+
+
+def test_a_suspended_queue_starts_no_second_job(client: Client, packing: Worker, raw: Redis) -> None:
+    client.enqueue(digits_job(job_id="one", epochs=400, plan={"threads": 2}))
+    wait_until(lambda: client.status("one").step is not None, seconds=60)
+    raw.set("rq:suspended", 1)
+    client.enqueue(digits_job(job_id="two", epochs=1, plan={"threads": 2}))
+    client.cancel("one")
+    assert wait_for(client, "one").status == "cancelled"
+    assert client.status("two").status == "queued"
+    raw.delete("rq:suspended")
+    assert wait_for(client, "two").status == "finished"
+    packing.stop()
+
+
+def test_two_workers_of_one_disk_look_at_each_other(
+    client: Client, connection: Redis, packing: Worker, start_worker: StartWorker
+) -> None:
+    """A second worker without a limit takes a job only where both together do more, and then both have their share."""
+    other = start_worker("--processes", "1", environment=PACKED)
+    client.enqueue(digits_job(job_id="one", epochs=400, plan={"threads": 2}))
+    wait_until(lambda: client.status("one").step is not None, seconds=60)
+    client.enqueue(digits_job(job_id="fixed", epochs=1, deterministic=True, plan={"threads": 2}))
+    assert wait_for(client, "fixed").status == "finished"
+    (had,) = shared(connection, "fixed")
+    assert (had.processors, had.shared_with) == (1, ("one",))
+    client.cancel("one")
+    wait_for(client, "one")
+    packing.stop()
+    other.stop()

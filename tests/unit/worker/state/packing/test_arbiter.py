@@ -1,0 +1,207 @@
+"""Arbiter and ledger: which job may begin, and what each has, on real files with real locks."""
+
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from preflight.container.resources import Resources
+from preflight.wire import TrainJob
+from training.scaling import Speeds
+from worker.state.packing.arbiter import Arbiter, Candidate, Policy
+from worker.state.packing.share import Usage
+
+CNN: Speeds = ((1, 10.0), (2, 14.0))
+GIB = 1 << 30
+KIND = Candidate(kind="cnn mnist 128")
+
+
+class Container:
+    """Resources that a test changes."""
+
+    def __init__(self, cores: int = 2, memory_bytes: int = 8 * GIB) -> None:
+        self.found = Resources(
+            cores=cores, quota=None, memory_bytes=memory_bytes, affinity=frozenset(range(cores)),
+            working_set_bytes=GIB // 8, cores_source="", memory_source="", warnings=(),
+        )  # fmt: skip
+
+    def look(self) -> Resources:
+        return self.found
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Callable[..., Arbiter]:
+    def make(name: str, container: Container, policy: Policy = "throughput", most_jobs: int | None = None) -> Arbiter:
+        return Arbiter(tmp_path, name, policy=policy, most_jobs=most_jobs, look=container.look)
+
+    return make
+
+
+def train(arbiter: Arbiter, job_id: str, *, fixed: bool = False, memory: int = GIB // 4, threads: int = 2) -> int:
+    """Take a job and begin its training; returns its threads."""
+    permission = arbiter.decide(KIND)
+    assert permission is not None
+    arbiter.begin(job_id, job_id, KIND, permission)
+    return arbiter.share.begin(Usage(threads=threads, speeds=CNN, is_fixed=fixed, memory_bytes=memory))
+
+
+def test_a_lone_job_has_all_and_two_share(worker: Callable[..., Arbiter]) -> None:
+    container = Container()
+    one, two = worker("one", container), worker("two", container)
+    assert train(one, "a") == 2
+    assert one.share.file is not None
+    assert one.share.file.read_text() == "0"
+    assert train(two, "b") == 1
+    shared = one.share.look()
+    assert shared is not None
+    assert (shared.processors, shared.total, shared.others) == (1, 2, ("b",))
+    begun = two.share.look()
+    assert begun is not None
+    assert begun.describe() == "1 of 2 processors: with a 1.43 times as fast as one after the other"
+    assert two.share.older == ("a",)
+    two.end()
+    assert one.share.file.read_text() == "0"
+    assert worker("three", container).decide(KIND) is not None
+    one.end()
+
+
+def test_no_job_begins_while_another_one_calibrates(worker: Callable[..., Arbiter]) -> None:
+    one, two = worker("one", Container()), worker("two", Container())
+    permission = one.decide(KIND)
+    assert permission is not None
+    one.begin("a", "a", KIND, permission)
+    assert two.decide(KIND) is None
+    one.end()
+
+
+def test_a_job_whose_process_died_gives_its_processors_back(worker: Callable[..., Arbiter]) -> None:
+    container = Container()
+    one, two = worker("one", container), worker("two", container)
+    assert train(one, "a") == 2
+    pid = os.fork()
+    if pid == 0:
+        train(two, "b")
+        signal.pause()
+    while len(one.ledger.entries()) < 2 or one.share.look() is None:
+        pass
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    found = None
+    while found is None:
+        found = one.share.look()
+    assert (found.processors, found.others) == (2, ())
+    assert found.describe() == "all 2 processors: no other job runs here now"
+    assert one.share.file is not None
+    assert one.share.file.read_text() == "0"
+
+
+@pytest.mark.parametrize(("memory", "predicted", "begins"), [
+    (8 * GIB, GIB, True), (2 * GIB, GIB // 2, True), (2 * GIB, GIB, False), (GIB, GIB // 2, False),
+])  # fmt: skip
+def test_memory_comes_first(
+    worker: Callable[..., Arbiter], memory: int, predicted: int, begins: bool
+) -> None:  # fmt: skip
+    """The predicted peaks of all stay below 85 % of the budget; the second job is of a kind that ran before."""
+    container = Container(memory_bytes=memory)
+    one, two = worker("one", container), worker("two", container, most_jobs=2)
+    train(one, "a", memory=predicted)
+    assert (two.decide(KIND) is not None) == begins
+
+
+def test_a_job_that_lies_about_its_memory_is_remembered(worker: Callable[..., Arbiter]) -> None:
+    """What its processes really take counts from then on, also for the next job of its kind."""
+    one = worker("one", Container())
+    train(one, "a", memory=1)
+    one.share.look()
+    before = one.ledger.entries()[0]
+    assert before.memory_bytes <= 96 * (1 << 20) + 1 or before.memory_bytes > 0
+    ballast = bytearray(os.urandom(1 << 20) * 200)
+    one.share._next_look = one.share._next_measure = 0.0
+    one.share.look()
+    after = one.ledger.entries()[0]
+    assert after.memory_bytes >= len(ballast)
+    known = one.ledger.known("cnn mnist 128")
+    assert known is not None
+    assert known.memory_bytes == after.memory_bytes
+
+
+def test_limits_of_jobs_and_policy(worker: Callable[..., Arbiter]) -> None:
+    """`--max-jobs 1` and `latency` leave the second job waiting; a group takes all processors of a worker."""
+    container = Container()
+    train(worker("one", container), "a")
+    assert worker("two", container, most_jobs=1).decide(KIND) is None
+    assert worker("two", container, "latency").decide(KIND) is None
+    assert worker("two", container).decide(replace(KIND, is_group=True)) is None
+    assert worker("two", container).decide(KIND) is not None
+
+
+def test_a_job_that_ran_out_of_memory_waits_for_no_new_one(worker: Callable[..., Arbiter]) -> None:
+    one = worker("one", Container())
+    train(one, "a")
+    one.share.require_alone()
+    assert worker("two", Container()).decide(KIND) is None
+
+
+def test_a_quota_that_shrinks_leaves_each_of_three_jobs_one_processor(worker: Callable[..., Arbiter]) -> None:
+    container = Container(cores=4)
+    workers = [worker(name, container) for name in "abc"]
+    for arbiter in workers:
+        train(arbiter, arbiter._name, threads=4)
+    assert sum(entry.processors for entry in workers[0].ledger.entries()) == 4
+    container.found = replace(container.found, cores=1)
+    workers[0].share._next_look = 0.0
+    workers[0].share.look()
+    assert [entry.processors for entry in workers[0].ledger.entries()] == [1, 1, 1]
+    assert worker("d", container).decide(KIND) is None
+
+
+def test_a_deterministic_job_keeps_the_threads_that_it_began_with(worker: Callable[..., Arbiter]) -> None:
+    container = Container()
+    one, two = worker("one", container), worker("two", container)
+    train(one, "a")
+    assert train(two, "b", fixed=True) == 1
+    one.end()
+    assert two.ledger.entries()[0].most == 1
+    assert two.ledger.entries()[0].is_fixed
+
+
+def test_one_worker_looks_for_a_job_at_a_time(worker: Callable[..., Arbiter]) -> None:
+    one, two = worker("one", Container()), worker("two", Container())
+    turn = one.turn()
+    assert turn is not None
+    assert two.turn() is None
+    os.close(turn)
+    turn = two.turn()
+    assert turn is not None
+    os.close(turn)
+
+
+def test_a_damaged_ledger_is_an_empty_one(worker: Callable[..., Arbiter]) -> None:
+    one = worker("one", Container())
+    train(one, "a")
+    (one.ledger.directory / "ledger.json").write_text("{")
+    assert one.ledger.entries() == ()
+    one.end()
+    assert train(one, "b") == 2
+
+
+def test_a_state_directory_that_cannot_be_written_leaves_a_job_all(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    arbiter = Arbiter(tmp_path / "file", "one", policy="throughput", look=Container().look)
+    permission = arbiter.decide(KIND)
+    assert permission is not None
+    turn = arbiter.turn()
+    assert turn is not None
+    os.close(turn)
+    arbiter.begin("a", "a", KIND, permission)
+    assert arbiter.share.file is None
+    assert arbiter.share.begin(Usage(threads=2, speeds=(), is_fixed=False, memory_bytes=None)) == 2
+    arbiter.end()
+
+
+def test_a_request_is_of_the_kind_of_its_spec() -> None:
+    job = TrainJob.model_validate({"type": "preflight.train.v1", "dataset": "mnist", "model": "cnn", "workers": 2})
+    assert Candidate.of(job) == Candidate(kind="cnn mnist 128", is_group=True)

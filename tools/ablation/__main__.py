@@ -1,0 +1,102 @@
+"""The command: record cells, or print the table of what each mechanism is worth."""
+
+import argparse
+import itertools
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Final
+
+from calibration.result import CalibrationResult
+from calibration.task import Task
+from tools.ablation.mechanisms import MECHANISMS, Mechanism
+from tools.ablation.record import MANY_THREADS, record
+from tools.ablation.recording import Recording, load
+from tools.ablation.replay import epoch_seconds, replayed, task_of
+from tools.bench.record import start
+
+EPOCHS: Final = {"short": 1, "long": 30}
+"""Trainings: an epoch takes some 20 s under a good plan."""
+COUNTS: Final = 0.02
+"""Share of training plus calibration from which on a mechanism earns its keep."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """The mean of some searches."""
+
+    total_s: float
+    """Calibration and training."""
+    deviation: float
+    """Mean of the absolute logarithm of predicted by true seconds of an epoch."""
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m tools.ablation", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("record").add_argument("filters", nargs="*")
+    commands.add_parser("table").add_argument("--seeds", type=int, default=20)
+    asked = parser.parse_args()
+    if asked.command == "record":
+        record(asked.filters)
+    else:
+        table(asked.seeds)
+
+
+def table(seeds: int) -> None:
+    """Print and write what each mechanism costs where it is off, in the cell where that is most and least."""
+    recordings = load()
+    if not recordings:
+        raise SystemExit("no cell is recorded; run `python -m tools.ablation record`")
+    result = start("ablation", "python -m tools.ablation table", "nothing: times are those of the recordings")
+    result.head("without", "what it does", "median", "most", "in the cell", "prediction off by", "verdict")
+    found = _earlier(recordings)
+    whole = _scores(recordings, None, seeds, found)
+    for name, mechanism in MECHANISMS.items():
+        off = _scores(recordings, mechanism, seeds, found)
+        costs = {cell: off[cell].total_s / whole[cell].total_s - 1 for cell in whole}
+        worst = max(costs, key=lambda cell: costs[cell])
+        deviations = [statistics.fmean(score.deviation for score in scores.values()) for scores in (whole, off)]
+        result.row(
+            name, mechanism.what, f"{statistics.median(costs.values()):+.1%}", f"{costs[worst]:+.1%}", worst,
+            f"{deviations[1]:.1%} ({deviations[0]:.1%} with it)", "stays" if costs[worst] >= COUNTS else "goes",
+        )  # fmt: skip
+    result.write()
+
+
+def _earlier(recordings: Sequence[Recording]) -> Mapping[str, CalibrationResult]:
+    """Return what a first calibration finds in each cell."""
+    return {one.cell: replayed(one, task_of(one, EPOCHS["long"]), 0) for one in recordings}
+
+
+def _scores(
+    recordings: Sequence[Recording], without: Mechanism | None, seeds: int, found: Mapping[str, CalibrationResult]
+) -> dict[str, Score]:
+    """Return the score of each cell: short and long trainings, with the container's default and far more threads."""
+    scores = {}
+    with without.turned_off() if without else nullcontext():
+        for recording in recordings:
+            own = recording.plans[0].plan
+            earlier = tuple(result for cell, result in found.items() if cell != recording.cell)[:1]
+            for (kind, epochs), threads in itertools.product(EPOCHS.items(), (own.threads, MANY_THREADS)):
+                task = replace(task_of(recording, epochs, replace(own, threads=threads)), earlier=earlier)
+                name = f"{recording.cell}, {kind}{'' if threads == own.threads else f', {threads} threads asked'}"
+                scores[name] = _score(recording, without.task(task) if without else task, seeds)
+    return scores
+
+
+def _score(recording: Recording, task: Task, seeds: int) -> Score:
+    totals, deviations = [], []
+    for seed in range(seeds):
+        result = replayed(recording, task, seed)
+        true_s = epoch_seconds(recording, result.plan)
+        totals.append(result.calibration_seconds + task.epochs * true_s)
+        deviations.append(abs(math.log(result.prediction.epoch_s / true_s)))
+    return Score(statistics.fmean(totals), statistics.fmean(deviations))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""A recording: the steps of all candidate plans of one cell, and what else a search asks of a backend."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from calibration.measure.protocol import Measured, Probed
+from preflight.contract.plan import Plan
+from tools.bench.record import RESULTS
+
+PATH: Final = RESULTS / "ablation.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedPlan:
+    """What was measured of a plan."""
+
+    plan: Plan
+    blocks: tuple[Measured, ...]
+    """Of steps of `Recording.samples` samples, round by round with those of the other plans."""
+    sample_s: float
+    """Seconds of validating a sample."""
+    cosine: float
+    """Of its gradients with those of the user's own plan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """What was measured in a cell."""
+
+    version: str
+    date: str
+    machine: str
+    cell: str
+    """Its name."""
+    processors: float
+    busy: bool
+    batch_size: int
+    samples: int
+    """Of a measured step: parts of batches where a whole one is slow."""
+    steps_per_epoch: int
+    validation: int
+    threads: tuple[int, ...]
+    affinity: int
+    bfloat16: bool
+    memory_bytes: int
+    start_s: float
+    """Until a measuring process was ready."""
+    gauge_s: float
+    probes: dict[int, Probed]
+    """By micro-batch."""
+    plans: tuple[RecordedPlan, ...]
+    """The user's own first; then the grid; then single changes of the user's own."""
+
+
+RECORDING: Final = TypeAdapter(Recording)
+
+
+def load() -> list[Recording]:
+    """Return the recordings, each cell's last; a line that is not whole is left out."""
+    found = {recording.cell: recording for recording in _lines()}
+    return list(found.values())
+
+
+def _lines() -> Iterator[Recording]:
+    for line in PATH.read_bytes().splitlines() if PATH.exists() else ():
+        with suppress(ValidationError):
+            yield RECORDING.validate_json(line)
+
+
+def append(recording: Recording) -> None:
+    """Add a line; what an interruption left of one ends before it."""
+    cut = PATH.exists() and not PATH.read_bytes().endswith(b"\n")
+    with PATH.open("ab") as file:
+        file.write(b"\n" * cut + RECORDING.dump_json(recording) + b"\n")

@@ -1,0 +1,122 @@
+"""Cells of the bench: a script under a CPU quota, quiet or beside other processes; and one turn of all variants."""
+
+import array
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from tools.bench.container import container
+
+SCRIPTS: Final = Path(__file__).parent / "scripts"
+RECORDED: Final = Path(__file__).with_name("recorded.py")
+PREFLIGHT: Final = str(Path(sys.executable).with_name("preflight"))
+MEMORY: Final = 4 << 30
+GRID: Final = tuple(f"{threads} {malloc}" for malloc in ("default", "tuned") for threads in (1, 2))
+PLAIN: Final = "plain"
+TUNED: Final = "preflight run"
+TIMEOUT: Final = 120.0
+"""Seconds that imports and the first step may take beside neighbours."""
+
+Kind = Literal["quiet", "1 neighbour", "4 neighbours", "1 leaves", "16 threads"]
+KINDS: Final[dict[Kind, tuple[int, Mapping[str, str]]]] = {
+    "quiet": (0, {}), "1 neighbour": (1, {}), "4 neighbours": (4, {}), "1 leaves": (1, {}),
+    "16 threads": (0, {"OMP_NUM_THREADS": "16"}),
+}  # fmt: skip
+"""Processes `while True: pass` outside of the container, and variables of an image. `1 leaves`: the neighbour ends
+after `after` seconds of steps, and what follows `LEFT` seconds later counts, against fixed settings without any."""
+LEFT: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One place in the table."""
+
+    script: str
+    cpus: float
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lengths:
+    """Seconds of steps."""
+
+    after: float
+    """Of `preflight run` that are left out."""
+    counted: float
+    """That count then."""
+    fixed_after: float
+    """Of all others that are left out; nothing changes in them but caches."""
+
+    def of(self, variant: str, cell: Cell) -> tuple[float, float]:
+        """Return how many seconds are left out, and how many there are in all."""
+        if variant != TUNED:
+            return self.fixed_after, self.fixed_after + self.counted
+        out = self.after + LEFT * (cell.kind == "1 leaves")
+        return out, out + self.counted
+
+
+def measure_turn(cell: Cell, variants: Sequence[str], lengths: Lengths) -> dict[str, float]:
+    """Return steps a second of each variant, run one after the other."""
+    return {name: _steps_per_s(cell, name, lengths) for name in variants}
+
+
+def _steps_per_s(cell: Cell, variant: str, lengths: Lengths) -> float:
+    count, variables = KINDS[cell.kind]
+    leaves = cell.kind == "1 leaves"
+    out, seconds = lengths.of(variant, cell)
+    with (
+        tempfile.TemporaryDirectory(prefix="preflight-bench-") as folder,
+        container(cell.cpus, MEMORY) as box,
+        _neighbours(count if variant == TUNED or not leaves else 0) as busy,
+    ):
+        ends_file, begun = Path(folder) / "ends", Path(folder) / "begun"
+        fixed = []
+        if variant not in (PLAIN, TUNED):
+            threads, malloc = variant.split()
+            fixed = ["--threads", threads, "--malloc", malloc]
+        script = str(SCRIPTS / f"{cell.script}.py")
+        command = [sys.executable, str(RECORDED), str(ends_file), str(seconds), script, *fixed]
+        under = [PREFLIGHT, "run", "--quiet", "--same-start", "--"] if variant == TUNED else []
+        stop = threading.Event()
+        if leaves:
+            threading.Thread(target=_leave, args=(busy, begun, lengths.after, stop), daemon=True).start()
+        done = subprocess.run(
+            [*box.enter, *under, *command, "--begun", str(begun)],
+            timeout=TIMEOUT + 2 * seconds, capture_output=True, env={**os.environ, **variables}, check=False,
+        )  # fmt: skip
+        stop.set()
+        if done.returncode:
+            raise SystemExit(f"{cell.script} failed: {done.stderr.decode(errors='replace')[-2000:]}")
+        ends = array.array("d", ends_file.read_bytes())
+    counted = [end for end in ends if end - ends[0] >= out]
+    return (len(counted) - 1) / (counted[-1] - counted[0]) if len(counted) > 1 else 1 / (ends[-1] - ends[-2])
+
+
+def _leave(busy: Sequence[subprocess.Popen[bytes]], begun: Path, after: float, stop: threading.Event) -> None:
+    """End the neighbours so many seconds after the first step."""
+    while not begun.exists():
+        if stop.wait(0.05):
+            return
+    stop.wait(after)
+    for each in busy:
+        each.kill()
+
+
+@contextmanager
+def _neighbours(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        time.sleep(0.5 * bool(busy))
+        yield busy
+    finally:
+        for each in busy:
+            each.kill()
+            each.wait()

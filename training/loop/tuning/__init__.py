@@ -1,1 +1,0 @@
-"""Tuning of a running plan: threads by speed, the micro-batch by memory."""

@@ -1,0 +1,186 @@
+"""Packing of one worker: when it may take the next job, and companions that run jobs at the same time as its own.
+
+A companion is a fork of the worker that takes jobs like any worker. It begins when a job waits that pays beside those
+that run, and ends when none has come for a while; so an idle worker is one process.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+from redis.exceptions import RedisError
+
+from preflight.queue.untrusted_job import fetch_job
+from preflight.redis import keys
+from preflight.wire import parse_job
+from worker.admission.admitted_job import AdmittedJob
+from worker.jobs.worker_context import WorkerContext
+from worker.queue.work_horse import WorkHorse, describe_exit
+from worker.state.packing.arbiter import Arbiter, Candidate, Permission
+from worker.state.signals import FORWARDED
+
+LINGER_SECONDS: Final = 30.0
+"""Seconds without a job after which a companion ends: it keeps torch for the next one."""
+STOP_TIMEOUT: Final = 30.0
+"""Seconds that a companion gets to save its job when the worker stops."""
+JOIN_LOOK_SECONDS: Final = 0.05
+"""Between two looks whether companions have ended."""
+MAX_ID_BYTES: Final = 256
+
+
+class Packing:
+    """What one worker does so that jobs of its host share the processors."""
+
+    def __init__(self, worker: WorkerContext, run_companion: Callable[[], None] | None, *, is_companion: bool) -> None:
+        """Pack the jobs of `worker`; None for `run_companion`: it starts no companions."""
+        settings = worker.settings
+        self._connection = worker.connection
+        self._queue = worker.queue
+        self._stop = worker.stop
+        self._run_companion = run_companion
+        self._is_companion = is_companion
+        self.arbiter = (
+            Arbiter(settings.state_dir, worker.name, policy=settings.packing, most_jobs=settings.max_jobs)
+            if settings.packs
+            else None
+        )
+        """None: one job runs at a time, and others of the host are not looked at."""
+        self._turn: int | None = None
+        self._companions: list[WorkHorse] = []
+        self._idle_since = time.monotonic()
+        self.waits = False
+        """Whether a job of the queue had to wait at the last look."""
+        self._log = structlog.get_logger("preflight")
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether this is a companion that nobody needs any more."""
+        return self._is_companion and time.monotonic() - self._idle_since >= LINGER_SECONDS
+
+    def may_take(self, seconds: float) -> bool:
+        """Whether this worker may take the next job now; else waits up to `seconds` before it returns.
+
+        One worker of the host looks at a time: it keeps the turn until `free_turn`. Raises `RedisError`.
+        """
+        self.waits = False
+        if self.arbiter is None:
+            return True
+        self._turn = self.arbiter.turn()
+        self.waits = self._turn is None  # whoever has it may take a job, or find that one has to wait
+        if self._turn is not None and (not self.is_shared or self._allowed(self.arbiter) is not None):
+            return True
+        self.free_turn()
+        self._stop.sleep(min(seconds, 0.5) if self.waits else seconds)
+        return False
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other workers run jobs here."""
+        return self.arbiter is not None and bool(self.arbiter.others())
+
+    def free_turn(self) -> None:
+        """Let another worker look for a job; may be called again."""
+        if self._turn is not None:
+            os.close(self._turn)
+            self._turn = None
+
+    def begin(self, job: AdmittedJob) -> None:
+        """Enter a job that was taken."""
+        if self.arbiter is None:
+            return
+        candidate = Candidate.of(job.request)
+        permission = self.arbiter.decide(candidate) or self.arbiter.unmeasured()
+        self.arbiter.begin(job.job_id, job.rq_job.id, candidate, permission)
+        self.free_turn()
+
+    def begin_seat(self) -> None:
+        """Enter a seat in a group, which takes all processors: its plan was measured with them."""
+        if self.arbiter is not None:
+            self.arbiter.begin("", "", Candidate(is_group=True), self.arbiter.unmeasured())
+            self.free_turn()
+
+    def end(self) -> None:
+        """Take it out."""
+        self.free_turn()
+        if self.arbiter is not None:
+            self.arbiter.end()
+        self._idle_since = time.monotonic()
+
+    def grow(self) -> None:
+        """Start a companion where the next job may begin while this worker is busy; raises `RedisError`."""
+        arbiter = self.arbiter
+        if arbiter is None or self._run_companion is None or self._stop():
+            return
+        if len(self._companions) + 1 >= arbiter.most_jobs:
+            return
+        if len(arbiter.ledger.entries()) <= len(self._companions) or self._connection.exists(keys.RQ_SUSPENDED):
+            return  # one of them is idle, and takes it
+        if self._allowed(arbiter) is None:
+            return
+        horse = WorkHorse("", self._run_companion, self._stop, lambda: True, lambda: None, timeout=-1)
+        try:
+            horse.start()
+        except OSError as error:
+            self._log.warning("fork_retry", message=f"the system starts no process ({error.strerror})")
+            return
+        self._companions.append(horse)
+
+    def reap(self) -> bool:
+        """Collect companions that have ended; returns whether one of them died."""
+        died = False
+        for horse in [*self._companions]:
+            status = horse.wait(0)
+            if status is None:
+                continue
+            self._companions.remove(horse)
+            if status != 0 and not self._stop():
+                died = True
+                self._log.error(
+                    "worker_killed", message=f"a worker process ended: {describe_exit(status)}; its job is reclaimed"
+                )
+        return died
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the companions."""
+        for horse in self._companions:
+            horse.signal(number)
+
+    def forward_stop(self) -> None:
+        """Ask the companions to stop."""
+        self.signal(FORWARDED)
+
+    def join(self, *, burst: bool) -> None:
+        """Wait until the companions have ended; with `burst` until the queue is empty for them, too."""
+        deadline = time.monotonic() + STOP_TIMEOUT
+        if not burst and not self._stop():
+            self.forward_stop()  # this worker ends for another reason
+        while self._companions:
+            if (self._stop() or not burst) and time.monotonic() >= deadline:
+                self.signal(signal.SIGKILL)
+            self.reap()
+            time.sleep(JOIN_LOOK_SECONDS)
+
+    def _allowed(self, arbiter: Arbiter) -> Permission | None:
+        """Return the permission to begin the next job of the queue; None: it has to wait, or there is none."""
+        raw_id: object = self._connection.lindex(self._queue.key, 0)
+        if not isinstance(raw_id, bytes) or len(raw_id) > MAX_ID_BYTES:
+            return None if raw_id is None else arbiter.unmeasured()  # a damaged one is quarantined
+        permission = arbiter.decide(self._candidate(raw_id))
+        self.waits = permission is None
+        return permission
+
+    def _candidate(self, raw_id: bytes) -> Candidate:
+        """Return what is known of a job that waits; whoever takes it says what is wrong with it."""
+        try:
+            job = fetch_job(raw_id, self._connection)
+            (request,) = job.args
+            if isinstance(request, dict):
+                return Candidate.of(parse_job(request, lambda _: True, lambda _: None))
+        except RedisError:
+            raise
+        except Exception:  # noqa: S110 - any content of the queue is possible here
+            pass
+        return Candidate()

@@ -1,0 +1,155 @@
+"""Arbiter: whether the next job may begin while others run, by processors, memory and policy."""
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import structlog
+
+from preflight.container.resources import SHORT, Resources, detect
+from preflight.wire import TrainJob
+from worker.state.packing.division import Claim, joining
+from worker.state.packing.ledger import Entry, Ledger, turn
+from worker.state.packing.share import ProcessorShare
+
+Policy = Literal["throughput", "latency", "off"]
+
+LEAST_BYTES: Final = 512 << 20
+"""Memory in which a job of the model `cnn` just runs (deploy/README.md)."""
+UNKNOWN_BYTES: Final = 2 << 30
+"""Memory that has to be free for a job that never ran here, a quarter of the container's where that is less; what it
+measures itself fits into what is left then."""
+GROWING: Final = 0.25
+"""Share of its predicted memory that a training may still grow by: its first evaluation, its checkpoints."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """The next job of the queue, as far as it is known."""
+
+    kind: str | None = None
+    """None: it cannot be read, and is refused by whoever takes it."""
+    is_group: bool = False
+    """Whether several workers train it: it takes all processors of each."""
+
+    @classmethod
+    def of(cls, job: TrainJob) -> "Candidate":
+        """Return what is known of a request."""
+        spec = job.spec()
+        kind = f"{spec.model} {spec.dataset} {spec.batch_size}{' deterministic' if spec.deterministic else ''}"
+        return cls(kind=kind, is_group=job.workers != 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permission:
+    """That a job may begin, and why."""
+
+    beside: tuple[str, ...] = ()
+    """Jobs that run already."""
+    together: float | None = None
+    """Times as much as all do at the same time as one after the other; None: it runs alone."""
+    most: int
+    """Threads that it can use, as far as that is known."""
+    memory_bytes: int
+
+
+class Arbiter:
+    """Decides for one worker when it may take a job, and keeps the share of the job that it runs."""
+
+    def __init__(
+        self, state_dir: Path, name: str, *, policy: Policy, most_jobs: int | None = None,
+        look: Callable[[], Resources] = detect,
+    ) -> None:  # fmt: skip
+        """Decide for the worker `name` by `policy`; at most `most_jobs` run at a time; `look` finds the resources."""
+        self._look = look
+        self._policy = policy
+        self._most_jobs = most_jobs
+        self._name = name
+        self.ledger = Ledger(state_dir, look(), lambda: look().cores)
+        self.share = ProcessorShare()
+        """Of the job that this worker runs."""
+
+    @property
+    def most_jobs(self) -> int:
+        """How many jobs may run at a time here, by processors and memory."""
+        found = self._look()
+        limit = found.cores if self._most_jobs is None else self._most_jobs
+        return max(1, min(found.cores, found.memory_bytes // LEAST_BYTES, limit))
+
+    def others(self) -> Sequence[Entry]:
+        """Return the jobs that other workers run here."""
+        return [entry for entry in self.ledger.entries() if entry.name != self._name]
+
+    def turn(self) -> int | None:
+        """Take the turn to look for a job, as `ledger.turn`; without a disk to write on each worker has it."""
+        try:
+            return turn(self.ledger.directory)
+        except OSError:
+            return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def decide(self, candidate: Candidate) -> Permission | None:
+        """Return the permission to begin `candidate` now; None: it has to wait."""
+        running, found = self.ledger.entries(), self._look()
+        known = None if candidate.kind is None else self.ledger.known(candidate.kind)
+        alone = self.unmeasured()
+        most = alone.most if known is None else known.most
+        memory = alone.memory_bytes if known is None or not known.memory_bytes else known.memory_bytes
+        if not running:
+            return Permission(most=most, memory_bytes=memory)
+        if candidate.is_group or len(running) >= self.most_jobs or not self._are_steady(running):
+            return None
+        if not _fits(running, memory, found):
+            return None
+        claims = [entry.claim for entry in running]
+        joined = Claim(most=most, speeds=() if known is None else known.speeds)
+        division = joining(claims, joined, found.cores, is_latency=self._policy == "latency")
+        if division is None:
+            return None
+        return Permission(
+            beside=tuple(entry.job_id for entry in running), together=division.together, most=most, memory_bytes=memory
+        )
+
+    def unmeasured(self) -> Permission:
+        """Return the permission of a job of which nothing is known."""
+        found = self._look()
+        memory = max(LEAST_BYTES, min(UNKNOWN_BYTES, found.memory_bytes // 4))
+        return Permission(most=found.cores, memory_bytes=memory)
+
+    def begin(self, job_id: str, rq_id: str, candidate: Candidate, permission: Permission) -> None:
+        """Enter the job that this worker has taken; a ledger that cannot be written leaves it alone."""
+        entry = Entry(
+            name=self._name, job_id=job_id, rq_id=rq_id, number=0, kind=candidate.kind or "", most=permission.most,
+            memory_bytes=permission.memory_bytes, is_fixed=candidate.is_group,
+        )  # fmt: skip
+        with suppress(OSError):
+            lock = self.ledger.hold(self._name)
+            self.share = ProcessorShare(self.ledger, self.ledger.add(entry), permission.together, lock, self._look)
+            if permission.together is not None:
+                structlog.get_logger("preflight").info(
+                    "job_packed", job_id=job_id, together=round(permission.together, 2), others=[*permission.beside],
+                    message=f"started while {', '.join(permission.beside)} runs: together {permission.together:.2f} "
+                    "times as fast as one after the other",
+                )  # fmt: skip
+
+    def end(self) -> None:
+        """Take the job out that this worker ran."""
+        share, self.share = self.share, ProcessorShare()
+        with suppress(OSError):
+            share.release()
+
+    @staticmethod
+    def _are_steady(running: Sequence[Entry]) -> bool:
+        return all(entry.phase == "training" and not entry.is_alone for entry in running)
+
+
+def _fits(running: Sequence[Entry], memory_bytes: int, found: Resources) -> bool:
+    """Whether a job of `memory_bytes` fits with the predicted peaks of those that run, and with what is in use now."""
+    budget = SHORT * found.memory_bytes
+    predicted = sum(entry.memory_bytes for entry in running)
+    grows = sum(
+        entry.memory_bytes * (1.0 if entry.phase == "starting" else GROWING) for entry in running
+    )  # fmt: skip
+    return max(predicted, (found.working_set_bytes or 0) + grows) + memory_bytes <= budget

@@ -1,0 +1,190 @@
+"""Share of a job: the processors and the memory that it has while others run at the same time."""
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from preflight.container.resources import Resources, detect, process_tree_bytes
+from preflight.numbers import plural
+from training.scaling import Speeds
+from worker.state.packing.ledger import Entry, Known, Ledger
+
+LOOK_SECONDS: Final = 0.5
+"""Between two looks at the ledger."""
+MEASURE_SECONDS: Final = 5.0
+"""Between two looks at the memory of the job's processes, which the kernel adds up page by page."""
+GREW: Final = 1.1
+"""Times the predicted memory from which on more counts."""
+OVERHEAD_BYTES: Final = 96 << 20
+"""What a job's supervisor and its worker take beside the training; torch is in the training's own figure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What a job needs, once its plan is chosen."""
+
+    threads: int
+    """Of its plan."""
+    speeds: Speeds
+    is_fixed: bool
+    """Whether it keeps the threads that it begins with."""
+    memory_bytes: int | None
+    """Predicted peak of its training process; None: nothing was measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedProcessors:
+    """What a job has of the processors from now on."""
+
+    processors: int
+    total: int
+    others: tuple[str, ...]
+    """Jobs that have the rest."""
+    together: float | None
+    """As for `Permission`; None where another job has come or gone."""
+
+    def describe(self) -> str:
+        """Return it as a clause."""
+        mine = f"{self.processors} of {plural(self.total, 'processor')}"
+        if not self.others:
+            return f"all {plural(self.total, 'processor')}: no other job runs here now"
+        names = ", ".join(self.others)
+        if self.together is None:
+            return f"{mine}: {names} {'runs' if len(self.others) == 1 else 'run'} at the same time"
+        return f"{mine}: with {names} {self.together:.2f} times as fast as one after the other"
+
+
+class ProcessorShare:
+    """The share of one job. Without a ledger it has all, and nothing is recorded.
+
+    A disk that cannot be written changes nothing: the job keeps what it has.
+    """
+
+    def __init__(
+        self, ledger: Ledger | None = None, entry: Entry | None = None, together: float | None = None,
+        lock: int | None = None, look: Callable[[], Resources] = detect,
+    ) -> None:  # fmt: skip
+        """Keep the `entry` in `ledger`, whose `lock` is held; `together` as for `Permission`."""
+        self._ledger = ledger
+        self._entry = entry
+        self._together = together
+        self._lock = lock
+        self._look = look
+        self._next_look = 0.0
+        self._next_measure = 0.0
+        self._told: tuple[int, tuple[str, ...]] = (0, ())
+        self._peak_bytes = 0
+        self.server_pid: int | None = None
+        """Of the process that forks the children of the job; None: they are its own."""
+        self.had_others = False
+        """Whether another job ran here since `mark`."""
+        self.older = () if ledger is None or entry is None else tuple(
+            each.rq_id for each in ledger.entries() if each.number < entry.number
+        )  # fmt: skip
+        """RQ's ids of the jobs that began before this one and ran then, the oldest first."""
+
+    @property
+    def file(self) -> Path | None:
+        """The file in which the training finds its processors; None: it has all."""
+        return None if self._ledger is None or self._entry is None else self._ledger.processors_file(self._entry.name)
+
+    @property
+    def processors(self) -> int:
+        """Processors of this job; 0: all."""
+        return 0 if self._entry is None else self._entry.processors
+
+    def others(self) -> tuple[Entry, ...]:
+        """Return the other jobs that run here."""
+        if self._ledger is None or self._entry is None:
+            return ()
+        return tuple(entry for entry in self._ledger.entries() if entry.name != self._entry.name)
+
+    def remaining(self, found: Resources) -> Resources:
+        """Return resources in which what others are predicted to take is in use."""
+        others = sum(entry.memory_bytes for entry in self.others())
+        if not others:
+            return found
+        used = max(found.working_set_bytes or 0, others + process_tree_bytes(os.getpid()))
+        return replace(found, working_set_bytes=used)
+
+    def begin(self, usage: Usage) -> int:
+        """Enter what the job needs; return the threads that it begins with."""
+        if self._ledger is None or self._entry is None:
+            return usage.threads
+        memory = self._entry.memory_bytes if usage.memory_bytes is None else usage.memory_bytes + OVERHEAD_BYTES
+        self._update(
+            lambda entry: replace(entry, phase="training", most=usage.threads, speeds=usage.speeds, memory_bytes=memory)
+        )
+        threads = min(usage.threads, self.processors) if self.processors else usage.threads
+        if usage.is_fixed:
+            self._update(lambda entry: replace(entry, most=threads, is_fixed=True))
+        else:
+            known = Known(most=usage.threads, speeds=usage.speeds, memory_bytes=memory)
+            with suppress(OSError):
+                self._ledger.remember(self._entry.kind, known)
+        return threads
+
+    def mark(self) -> None:
+        """Begin to note whether another job runs here."""
+        self.had_others = bool(self.others())
+
+    def look(self) -> SharedProcessors | None:
+        """Look whether another job has come or gone; return what this one has from now on, where that has changed."""
+        now = time.monotonic()
+        if self._ledger is None or self._entry is None or now < self._next_look:
+            return None
+        self._next_look = now + LOOK_SECONDS
+        self._measure(self._ledger, self._entry, now)
+        with suppress(OSError):
+            self._ledger.change(lambda contents: contents)
+        own = next((entry for entry in self._ledger.entries() if entry.name == self._own_name), None)
+        if own is None:
+            return None
+        self._entry = own
+        names = tuple(entry.job_id for entry in self.others())
+        self.had_others |= bool(names)
+        if (own.processors, names) == self._told:
+            return None
+        self._told = own.processors, names
+        together, self._together = self._together, None
+        total = self._look().cores
+        return SharedProcessors(
+            processors=min(own.processors or total, total), total=total, others=names, together=together
+        )
+
+    def require_alone(self) -> None:
+        """Have no other job begin while this one runs."""
+        self._update(lambda entry: replace(entry, is_alone=True))
+
+    def release(self) -> None:
+        """Give everything up; raises `OSError`."""
+        if self._ledger is not None and self._entry is not None and self._lock is not None:
+            self._ledger.release(self._entry.name, self._lock)
+            self._lock = None
+
+    @property
+    def _own_name(self) -> str:
+        return "" if self._entry is None else self._entry.name
+
+    def _update(self, change: Callable[[Entry], Entry]) -> None:
+        if self._ledger is not None and self._entry is not None:
+            with suppress(OSError):
+                self._entry = self._ledger.update(self._entry.name, change) or self._entry
+
+    def _measure(self, ledger: Ledger, entry: Entry, now: float) -> None:
+        """Note the memory of the job's processes where it is more than predicted: a later job has to leave room."""
+        if now < self._next_measure:
+            return
+        self._next_measure = now + MEASURE_SECONDS
+        trees = [os.getpid()] if self.server_pid is None else [os.getpid(), self.server_pid]
+        self._peak_bytes = max(self._peak_bytes, sum(map(process_tree_bytes, trees)))
+        if self._peak_bytes > GREW * entry.memory_bytes:
+            self._update(lambda entry: replace(entry, memory_bytes=self._peak_bytes))
+            known = ledger.known(entry.kind)
+            if known is not None:
+                with suppress(OSError):
+                    ledger.remember(entry.kind, replace(known, memory_bytes=self._peak_bytes))
