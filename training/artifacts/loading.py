@@ -17,8 +17,10 @@ from preflight.wire.results import Confidence
 from training.artifacts.model_dir import MANIFEST, MODEL, read_manifest
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
+CHANGED: Final = 0.65
+"""Share of what fine-tuning has changed that is kept."""
 INPUT: Final = "input"
 """Under this name a manifest has it."""
 
@@ -108,7 +110,7 @@ def load(trained: ModelArtifact) -> nn.Module:
     """
     import torch
     from safetensors.torch import load_file
-    from torch import Tensor, nn
+    from torch import nn
 
     from training.models.factory import build
 
@@ -137,30 +139,18 @@ def load(trained: ModelArtifact) -> nn.Module:
     return InferenceModel(model).eval()
 
 
-def copy_weights(model: nn.Module, weights: InitialWeights) -> list[str]:
-    """Put the weights of a trained model into a fresh one of the same network; return the tensors that stay fresh.
+def copy_weights(model: nn.Module, weights: InitialWeights, share: float = 0.0) -> list[str]:
+    """Put the weights of a trained model into one of the same network; return the tensors that stay as they are.
 
     Those are the last layer's where both have other numbers of classes: they differ in their first dimension alone.
+    `share`: how much of the difference between both is left, 0 to 1; buffers of whole numbers stay where it is not 0.
 
     Raises:
         InvalidConfig: the model has changed or is gone, or its network is another one.
     """
     import torch
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
 
-    path = weights.directory / MODEL
-    try:
-        if sha256_of(path) != weights.model_sha256:
-            raise OSError(None, "another model lies there now")
-        stored = load_file(path)
-    except (OSError, SafetensorError) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        raise InvalidConfig(
-            f"the model {weights.model_sha256[:12]} in {weights.directory} cannot be read ({why}); start from another",
-            field="init_from",
-        ) from error
-    own = model.state_dict()
+    stored, own = _stored(weights), model.state_dict()
     fresh = [name for name in own if name in stored and stored[name].shape != own[name].shape]
     if stored.keys() != own.keys() or any(stored[name].shape[1:] != own[name].shape[1:] for name in fresh):
         raise InvalidConfig(
@@ -170,6 +160,35 @@ def copy_weights(model: nn.Module, weights: InitialWeights) -> list[str]:
         )
     with torch.no_grad():
         for name, tensor in own.items():
-            if name not in fresh:
-                tensor.copy_(stored[name])
+            if name not in fresh and (not share or tensor.is_floating_point()):
+                tensor.copy_(stored[name] if not share else torch.lerp(stored[name], tensor.cpu(), share))
     return fresh
+
+
+def average_weights(model: nn.Module, weights: InitialWeights) -> None:
+    """Take back a part of what fine-tuning has changed: the model keeps more of what it knew than it loses.
+
+    That is the mean of weights of Wortsman et al. 2022, "Robust fine-tuning of zero-shot models" (arXiv:2109.01903). A
+    network with a new last layer stays as it is, for that layer has no weights to return to. Raises as `copy_weights`.
+    """
+    stored = _stored(weights)
+    if all(stored[name].shape == tensor.shape for name, tensor in model.state_dict().items() if name in stored):
+        copy_weights(model, weights, CHANGED)
+
+
+def _stored(weights: InitialWeights) -> dict[str, Tensor]:
+    """Return the tensors of a model; raises `InvalidConfig` where it is gone or another lies there."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    path = weights.directory / MODEL
+    try:
+        if sha256_of(path) != weights.model_sha256:
+            raise OSError(None, "another model lies there now")
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise InvalidConfig(
+            f"the model {weights.model_sha256[:12]} in {weights.directory} cannot be read ({why}); start from another",
+            field="init_from",
+        ) from error

@@ -77,6 +77,8 @@ class TrainingRequest:
     """Of the container; None: all of it."""
     normalization: tuple[float, float] | None = None
     """Mean and standard deviation of the pixels that the network expects; None: those of the training images."""
+    fine_tuning: bool = False
+    """Whether the training starts from a model, so that its batch norms keep their statistics."""
     parent: InitialWeights | None = None
     """Where the weights come from without a checkpoint; None: they are random, or the leader's."""
     processors: Path | None = None
@@ -115,6 +117,9 @@ def train(
     journal.write("start", {"import_seconds": time.perf_counter() - began})
     prediction = group.measure(request.spec, request.plan, store, request.prediction, journal)
     step = TrainStep(request.spec, request.plan, store.info.shape, store.info.classes)
+    if request.fine_tuning:
+        step.freeze_statistics()
+        step.origin = request.parent
     parameters = sum(parameter.numel() for parameter in step.model.parameters())
     journal.write("model", {"model": request.spec.model, "parameters": parameters})
     _require_allowed_size(request.spec.model, parameters, request.max_parameters)

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from preflight.container.resources import Share
-from preflight.errors import ChildStopped
+from preflight.errors import ChildStopped, InvalidConfig
 from preflight.files.journal import RecordWriter
 from preflight.wire.results import Confidence
 from training.artifacts.confidence import tempered
+from training.artifacts.loading import InitialWeights, average_weights
 from training.artifacts.predictions import allocate_probabilities
 from training.checkpoints.checkpointer import Checkpointer
 from training.data.batches import Batches
@@ -62,6 +63,8 @@ def fit(
     """
     run_epochs(step, store, report, should_stop, state, checkpointer, prediction, share, shared)
     step.restore_best()
+    if step.origin is not None:
+        _average(step, step.origin, report)
     info, confidence = store.info, measure(step, store)
     probabilities = allocate_probabilities(info.test_count, info.classes)
     test = evaluate(step, store.test_images, store.test_labels, info.mean, info.std, probabilities)
@@ -73,6 +76,15 @@ def fit(
         stopped_early=state.epoch < state.total_epochs(step.spec), test=test, probabilities=probabilities,
         confidence=confidence,
     )  # fmt: skip
+
+
+def _average(step: TrainStep, origin: InitialWeights, report: RecordWriter) -> None:
+    """Average the best weights with those that the training started from; warn where their file is gone."""
+    try:
+        average_weights(step.model, origin)
+    except InvalidConfig as error:
+        report.write("warning", {"message": f"{error.message}; the weights are those of the last step, not the mean"})
+    step.snapshot_best()
 
 
 def run_epochs(

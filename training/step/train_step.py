@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from preflight.contract.plan import Plan
 from preflight.contract.spec import TrainSpec
+from training.artifacts.loading import InitialWeights
 from training.group import ALONE, Group
 from training.models.ensemble import ensemble_size
 from training.models.factory import build
@@ -22,6 +23,7 @@ from training.step.device import Computing, Gpu, decide
 from training.step.profiler import PhaseCallback, no_timer
 from training.system.allocator import trim_allocator, tune_allocator
 
+BATCH_NORMS: Final = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -91,6 +93,9 @@ class TrainStep:
         """The weights, buffers included, that `snapshot_best` kept; contiguous, on the CPU."""
         self.end_phase: PhaseCallback = no_timer
         """Called where a phase of a step ends."""
+        self.origin: InitialWeights | None = None
+        """The weights that the training started from, with which its result is averaged."""
+        self._frozen: list[nn.Module] = []
         self._hits = torch.zeros((), dtype=torch.int64, device=self.device)
         self._dtype = DTYPES[self.computing.dtype]
         self._scaler = torch.amp.GradScaler(plan.device, enabled=self.computing.scaled)
@@ -100,8 +105,7 @@ class TrainStep:
     @property
     def batch_statistics(self) -> bool:
         """Whether what the model computes for a sample depends on the other samples of its micro-batch."""
-        kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-        return any(isinstance(module, kinds) for module in self.model.modules())
+        return any(isinstance(module, BATCH_NORMS) for module in self.model.modules())
 
     @property
     def slow_weight_gradients(self) -> bool:
@@ -115,6 +119,13 @@ class TrainStep:
             self.optimizer.group = group
         forward = group.wrap(self.model)
         self.forward = torch.compile(forward) if self.plan.compile else forward
+
+    def freeze_statistics(self) -> None:
+        """Leave the running statistics of batch norms as they are, and normalize by them in training, too.
+
+        A fine-tuning on few samples of one kind would replace them by that kind's: the model would forget the others.
+        """
+        self._frozen = [module for module in self.model.modules() if isinstance(module, BATCH_NORMS)]
 
     def apply_plan(self, plan: Plan) -> None:
         """Go on under `plan`, which may differ from the present one in threads and micro-batch.
@@ -138,6 +149,8 @@ class TrainStep:
         whole batch, an incomplete last one included, for a model without batch statistics.
         """
         self.model.train()
+        for module in self._frozen:
+            module.eval()
         loss = self.gradients(images, labels)
         if self.spec.gradient_clip > 0:
             self._scaler.unscale_(self.optimizer)

@@ -48,14 +48,18 @@ TUNED: Final = frozenset({"epochs", "learning_rate"})
 TUNED_RATE: Final = 0.2
 """Share of the peak learning rate with which a job that starts from a model trains by default."""
 TUNED_EPOCHS: Final = 0.25
-"""Share of the epochs, of which there is one at least."""
+"""Share of the epochs, of which there is one at least, and, where a recipe says how many samples it has, of those."""
 
 
 def fine_tuning(spec: TrainSpec) -> TrainSpec:
     """Return the defaults of a job that starts from a model: those of `spec`, shorter and with smaller steps."""
+    samples = spec.epoch_samples
     return replace(
-        spec, learning_rate=TUNED_RATE * spec.learning_rate, epochs=max(1, round(TUNED_EPOCHS * spec.epochs))
-    )  # fmt: skip
+        spec,
+        learning_rate=TUNED_RATE * spec.learning_rate,
+        epochs=max(1, round(TUNED_EPOCHS * spec.epochs)),
+        epoch_samples=None if samples is None else max(spec.batch_size, round(TUNED_EPOCHS * samples)),
+    )
 
 
 NETWORKS: Final[Mapping[str, RecipeName]] = {

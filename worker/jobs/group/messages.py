@@ -42,6 +42,8 @@ class GroupRequest:
     gather_seconds: Annotated[float, Field(gt=0, le=3600)]
     normalization: tuple[float, Annotated[float, Field(gt=0)]]
     """Mean and standard deviation of the pixels that the network expects."""
+    fine_tuning: bool = False
+    """Whether the leader starts from a model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)

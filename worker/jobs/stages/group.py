@@ -79,7 +79,7 @@ def gather(
         request=GroupRequest(
             leader=context.worker, spec=spec, plan=choice.plan, least=size.min,
             most=max(size.min, min(size.max, spec.batch_size // LEAST_SHARE)), gather_seconds=seconds,
-            normalization=(store.mean, store.std),
+            normalization=(store.mean, store.std), fine_tuning=job.init_from is not None,
         ),
         roster=Roster(sealer, own_versions(), checksum(store, context.digests)),
         events=GroupEvents(context=context, leader=context.worker, resources=resources),

@@ -129,7 +129,7 @@ class TrainingRun:
             resume=resume, verified=context.digests.known(), max_parameters=context.settings.max_parameters,
             prediction=prediction, processors=context.processors.file,
             profile=self.job.profile, trace=self.job.trace, share=self.resources.share, seat=seat,
-            normalization=(self.store.mean, self.store.std),
+            normalization=(self.store.mean, self.store.std), fine_tuning=self.parent is not None,
             parent=self.parent.weights if self.parent else None,
         )  # fmt: skip
         body = training_child.REQUEST.dump_json(request)

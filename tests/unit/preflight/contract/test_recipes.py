@@ -107,3 +107,22 @@ def test_the_command_line_names_both() -> None:
     assert done.exit_code == 2
     assert "recipe 'fast' sets model to" in done.stderr
     assert "model is 'resnet18'" in done.stderr
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_job_that_starts_from_a_model_has_its_own_defaults(name: RecipeName) -> None:
+    """Fewer and smaller steps; epochs, learning rate and steps may be given beside the recipe, and nothing else."""
+    usual, tuned = RECIPES[name], parse_job({**LEAST, "recipe": name, "init_from": "production"}).spec()
+    assert tuned.learning_rate == pytest.approx(usual.learning_rate / 5)
+    assert (tuned.epochs, tuned.epoch_samples) in {(1, 13_600), (1, 14_400), (10, None)}
+    assert replace(
+        usual, learning_rate=tuned.learning_rate, epochs=tuned.epochs, epoch_samples=tuned.epoch_samples
+    ) == tuned  # fmt: skip
+    own: dict[str, JsonValue] = {"epochs": 7, "learning_rate": 0.3, "max_steps": 5}
+    given = parse_job({**LEAST, "recipe": name, "init_from": "first@0123456789", **own}).spec()
+    assert (given.epochs, given.learning_rate, given.max_steps) == (7, 0.3, 5)
+    for fields in ({"epochs": 7}, {"init_from": "production", "batch_size": 7}):
+        with pytest.raises(InvalidConfig, match=r"sets (epochs|batch_size) to"):
+            parse_job({**LEAST, "recipe": name, **fields})
+    plain = parse_job({**LEAST, "init_from": "production"}).spec()
+    assert (plain.epochs, plain.learning_rate) == (1, DEFAULTS.learning_rate / 5)
