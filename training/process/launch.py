@@ -4,15 +4,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from preflight.contract.plan import Plan
-
-TCMALLOC: Final = "libtcmalloc_minimal.so.4"
-"""gperftools 2.x: Debian's libtcmalloc-minimal4 (libtcmalloc-minimal4t64 since trixie)."""
-LIBRARIES: Final = (Path("/usr/lib"), Path("/usr/lib64"), Path("/usr/local/lib"), Path("/lib"))
-NO_REPORT_BYTES: Final = str(1 << 60)
-"""Size from which tcmalloc reports an allocation on stderr: never."""
+from preflight.launch.starts import LIBRARIES, NO_REPORT_BYTES, TCMALLOC, find_library
 
 CUBLAS, CUBLAS_REPEATABLE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
 """Required by torch.use_deterministic_algorithms on CUDA."""
@@ -38,11 +32,7 @@ def process_config(plan: Plan) -> ProcessConfig:
 
 def find_tcmalloc(libraries: Sequence[Path] = LIBRARIES) -> Path | None:
     """Return the path of tcmalloc, None where it is not installed."""
-    for library in libraries:
-        for path in (library / TCMALLOC, *sorted(library.glob(f"*/{TCMALLOC}"))):
-            if path.is_file():
-                return path
-    return None
+    return find_library(TCMALLOC, libraries)
 
 
 def environment_for(plan: Plan, environment: Mapping[str, str]) -> Mapping[str, str]:

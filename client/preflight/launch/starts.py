@@ -12,8 +12,12 @@ from typing import Final, Literal
 
 from preflight.tuner.settings import HUGE_PAGES, MALLOC_VARIABLES
 
+TCMALLOC: Final = "libtcmalloc_minimal.so.4"
+"""gperftools 2.x: Debian's libtcmalloc-minimal4 (libtcmalloc-minimal4t64 since trixie)."""
+NO_REPORT_BYTES: Final = str(1 << 60)
+"""Size from which tcmalloc reports an allocation on stderr: never."""
 ALLOCATORS: Final = (
-    ("tcmalloc", "libtcmalloc_minimal.so.4"), ("jemalloc", "libjemalloc.so.2"), ("mimalloc", "libmimalloc.so.2"),
+    ("tcmalloc", TCMALLOC), ("jemalloc", "libjemalloc.so.2"), ("mimalloc", "libmimalloc.so.2"),
 )  # fmt: skip
 LIBRARIES: Final = (Path("/usr/lib"), Path("/usr/lib64"), Path("/usr/local/lib"), Path("/lib"))
 LEAST_GLIBC: Final = (2, 35)
@@ -69,12 +73,17 @@ def possible(
 def _allocators(libraries: Sequence[Path]) -> list[StartSetting]:
     found = []
     for name, file in ALLOCATORS:
-        places = (path for folder in libraries for path in (folder / file, *sorted(folder.glob(f"*/{file}"))))
-        path = next((path for path in places if path.is_file()), None)
+        path = find_library(file, libraries)
         if path is not None:
-            more = {"TCMALLOC_LARGE_ALLOC_REPORT_THRESHOLD": str(1 << 60)} if name == "tcmalloc" else {}
+            more = {"TCMALLOC_LARGE_ALLOC_REPORT_THRESHOLD": NO_REPORT_BYTES} if name == "tcmalloc" else {}
             found.append(StartSetting(name, "allocator", {"LD_PRELOAD": str(path), **more}))
     return found
+
+
+def find_library(file: str, libraries: Sequence[Path]) -> Path | None:
+    """Return the first library of this name, as the dynamic linker looks for it; None: there is none."""
+    places = (path for folder in libraries for path in (folder / file, *sorted(folder.glob(f"*/{file}"))))
+    return next((path for path in places if path.is_file()), None)
 
 
 def _has_huge_pages() -> bool:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from preflight.contract.plan import Plan
+from preflight.launch.starts import NO_REPORT_BYTES, TCMALLOC
 from training.process import launch
-from training.process.launch import NO_REPORT_BYTES, TCMALLOC, environment_for, find_tcmalloc, pin, process_config
+from training.process.launch import environment_for, find_tcmalloc, pin, process_config
 
 PLAN = Plan(threads=1, micro_batch=32)
 WITH_TCMALLOC = replace(PLAN, allocator="tcmalloc")
@@ -101,6 +102,7 @@ def test_only_some_fields_need_a_process() -> None:
 PINNED = """
 import os, sys
 from preflight.contract.plan import Plan
+from preflight.launch.starts import NO_REPORT_BYTES, TCMALLOC
 from training.process.launch import pin
 os.sched_setaffinity(0, {int(number) for number in sys.argv[2:]})
 pin(Plan(threads=int(sys.argv[1]), micro_batch=1, affinity="pinned"))
