@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
-from preflight.wire.results import Confidence
+from preflight.contract.confidence import Confidence
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from preflight.contract.confidence import Confidence
 from preflight.contract.spec import MAX_CLASSES, STRICT, DatasetName, Name
 from preflight.errors import InvalidConfig
 from preflight.files.atomic_files import sha256_of
 from preflight.pictures.reading import Filled
-from preflight.wire.results import Confidence
 from training.artifacts.model_dir import MANIFEST, MODEL, read_manifest
 
 if TYPE_CHECKING:

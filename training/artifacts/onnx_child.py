@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -100,7 +101,7 @@ def export(model: "nn.Module", images: "Tensor", trained: ModelArtifact, path: P
     if reads.inverted is not None:
         program.model.metadata_props[INVERTED] = json.dumps(reads.inverted)
     if trained.confidence is not None:
-        program.model.metadata_props[CONFIDENCE] = trained.confidence.model_dump_json()
+        program.model.metadata_props[CONFIDENCE] = json.dumps(asdict(trained.confidence))
     program.save(path)
 
 

@@ -179,7 +179,7 @@ def _metrics(fitted: "FitResult", steps: int) -> dict[str, JsonValue]:
         "class_precision": [score.precision for score in fitted.test.classes],
         "class_recall": [score.recall for score in fitted.test.classes],
         "class_f1": [score.f1 for score in fitted.test.classes],
-        "confidence": None if fitted.confidence is None else fitted.confidence.model_dump(mode="json"),
+        "confidence": None if fitted.confidence is None else asdict(fitted.confidence),
         "epochs": len(fitted.epochs),
         "train_steps": steps,
         "best_epoch": fitted.best_epoch,

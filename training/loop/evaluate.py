@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from preflight.contract.confidence import Confidence
 from preflight.contract.spec import TrainSpec
-from preflight.wire.results import Confidence
 from training.artifacts.confidence import measure_confidence
 from training.artifacts.metrics import ClassScore, macro_f1
 from training.artifacts.predictions import allocate_probabilities

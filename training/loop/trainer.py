@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from preflight.container.resources import Share
+from preflight.contract.confidence import Confidence
 from preflight.errors import ChildStopped, InvalidConfig
 from preflight.files.journal import RecordWriter
-from preflight.wire.results import Confidence
 from training.artifacts.confidence import tempered
 from training.artifacts.loading import InitialWeights, average_weights
 from training.artifacts.predictions import allocate_probabilities

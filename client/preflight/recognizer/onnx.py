@@ -26,7 +26,7 @@ PREPROCESSING: Final = "preprocessing"
 FILLED: Final = "filled"
 """Name of a metadata property: see `ModelInput`."""
 CONFIDENCE: Final = "confidence"
-"""Name of a metadata property: `preflight.wire.results.Confidence` as JSON; the graph divides by its temperature."""
+"""Name of a metadata property: `Confidence` as JSON; the graph divides by its temperature."""
 
 
 def open_exported(path: Path) -> Model:

@@ -3,8 +3,9 @@
 from functools import partial
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict
 
+from preflight.contract.confidence import Confidence
 from preflight.contract.plan import Plan
 from preflight.contract.removed import forget_removed
 from preflight.wire.base import (
@@ -23,25 +24,9 @@ from preflight.wire.base import (
     Timestamp,
     Wire,
     require_tags,
-    rounded,
 )
 from preflight.wire.configuration import Request
 from preflight.wire.training_events import StepProfile
-
-
-class Confidence(Wire):
-    """What a model's probabilities are worth, measured without the test set."""
-
-    temperature: Annotated[float, Field(gt=0, le=1e3), rounded(4, 4)]
-    """What the logits are divided by, so that probabilities say how often an answer is right."""
-    uncertain_below: Annotated[Share, Field(description="probability of the answer below which it is uncertain")]
-    uncertain_share: Share
-    """Share of the samples whose answers are uncertain."""
-    error_above: Share
-    """Share of the other answers that are wrong."""
-    samples: Count
-    measured_on: Literal["validation", "training"]
-    """training: no samples are held out, so that training samples, augmented in a new way, stand for them."""
 
 
 class Lineage(Wire):

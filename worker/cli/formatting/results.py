@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from preflight.cli.formatting.events import phase_times, together
 from preflight.cli.formatting.text import columns
+from preflight.contract.confidence import Confidence
 from preflight.events.plan_words import plan_line
 from preflight.numbers import plural
 from preflight.wire import StepProfile, TrainResult
-from preflight.wire.results import Confidence
 
 
 def format_result(result: TrainResult) -> str:

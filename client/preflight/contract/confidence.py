@@ -1,0 +1,25 @@
+"""What a model's probabilities are worth, as it was measured without the test set."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from preflight.contract.spec import STRICT, Probability
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Confidence:
+    """A temperature, and the threshold of answers that are sure."""
+
+    temperature: Annotated[float, Field(gt=0, le=1e3)]
+    """What the logits are divided by, so that probabilities say how often an answer is right."""
+    uncertain_below: Probability
+    """Probability of the answer below which it is uncertain."""
+    uncertain_share: Probability
+    """Share of the samples whose answers are uncertain."""
+    error_above: Probability
+    """Share of the other answers that are wrong."""
+    samples: Annotated[int, Field(ge=0, le=2**53)]
+    measured_on: Literal["validation", "training"]
+    """training: no samples are held out, so that training samples, augmented in a new way, stand for them."""
