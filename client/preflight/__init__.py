@@ -16,14 +16,26 @@ if TYPE_CHECKING:
     from preflight.client.client import Client
     from preflight.client.results import EnqueueResult, Silence
     from preflight.launch.library import Tuner
+    from preflight.recognizer.recognizer import Recognition, Recognizer
     from preflight.wire import GroupSize, OwnPlan, TrainJob
 
-__all__ = ("Client", "EnqueueResult", "GroupSize", "OwnPlan", "Silence", "TrainJob", "Tuner")
+__all__ = (
+    "Client",
+    "EnqueueResult",
+    "GroupSize",
+    "OwnPlan",
+    "Recognition",
+    "Recognizer",
+    "Silence",
+    "TrainJob",
+    "Tuner",
+)
 
 _HOMES = {
     "Client": "preflight.client.client", "EnqueueResult": "preflight.client.results",
     "Silence": "preflight.client.results", "GroupSize": "preflight.wire", "OwnPlan": "preflight.wire",
     "TrainJob": "preflight.wire", "Tuner": "preflight.launch.library",
+    "Recognition": "preflight.recognizer.recognizer", "Recognizer": "preflight.recognizer.recognizer",
 }  # fmt: skip
 """Public name -> module that defines it."""
 

@@ -13,8 +13,8 @@ ROOMS = ("preflight", "training", "calibration", "worker")
 """From the lowest up: each imports only itself and those before it."""
 LAYERS = {
     "preflight": (
-        "errors numbers packages pictures statistics", "container contract files", "config tuner", "redis", "wire",
-        "events launch queue", "client", "cli lightning transformers",
+        "errors numbers packages statistics", "container contract files", "config pictures tuner", "recognizer",
+        "redis", "wire", "events launch queue", "client", "cli lightning transformers",
     ),
     "training": (
         "scaling", "prediction seat system", "process", "group models", "data", "catalog", "importing",
@@ -59,7 +59,7 @@ CHILD_SIDE = {
     "training/importing/building/duplicates.py", "training/importing/building/findings.py",
     "training/importing/building/splitting.py", "training/importing/building/store.py",
     "training/importing/decoding/arrays.py", "training/importing/decoding/child.py",
-    "training/importing/decoding/pictures.py", "training/importing/decoding/pixels.py",
+    "preflight/pictures/decoding.py", "training/importing/decoding/pixels.py",
     "training/importing/decoding/readers.py", "training/importing/rows.py",
     "training/loop/evaluate.py", "training/loop/progress.py", "training/step/train_step.py",
     "training/loop/trainer.py", "training/loop/window.py",

@@ -13,8 +13,8 @@ from preflight.contract.confidence import Confidence
 from preflight.contract.spec import MAX_CLASSES, STRICT, DatasetName, Name
 from preflight.errors import InvalidConfig
 from preflight.files.atomic_files import sha256_of
+from preflight.pictures.reading import Filled
 from training.artifacts.model_dir import MANIFEST, MODEL, read_manifest
-from training.artifacts.preprocess import Filled
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

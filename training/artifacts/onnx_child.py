@@ -12,6 +12,7 @@ from pydantic.dataclasses import dataclass
 from preflight.errors import ArtifactError, PreflightError
 from preflight.files.atomic_files import sync_directory
 from preflight.files.journal import JournalWriter
+from preflight.recognizer.onnx import CLASSES, CONFIDENCE, FILLED, IMAGES, INVERTED, PREPROCESSING, PROBABILITIES
 from training.artifacts.loading import ModelArtifact, ModelInput, find, load
 from training.data.dataset_store import open_dataset
 from training.process.child_main import StopFlag, serve_request
@@ -20,19 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 MODULE: Final = "training.artifacts.onnx_child"
-ONNX: Final = "model.onnx"
-"""Beside the model."""
 OPSET: Final = 18
-IMAGES, PROBABILITIES = "images", "probabilities"
-"""The input, uint8 [N, C, H, W] with 0 for background and 255 for ink, and the output, float32 [N, classes]."""
-CLASSES: Final = "classes"
-"""Name of a metadata property: the names of the classes as a JSON array, in the order of the probabilities."""
-INVERTED: Final = "inverted"
-"""Name of a metadata property, `true` or `false`, of a model of imported data: see `ModelInput`."""
-FILLED: Final = "filled"
-"""Name of a metadata property: see `ModelInput`."""
-CONFIDENCE: Final = "confidence"
-"""Name of a metadata property: `Confidence` as JSON; the graph divides by its temperature."""
 BATCH: Final = 500
 NOISES: Final = 128
 """Images of noise on which an export is compared with its model where there is no data set."""
@@ -108,11 +97,27 @@ def export(model: "nn.Module", images: "Tensor", trained: ModelArtifact, path: P
     reads = trained.reads
     program.model.metadata_props[FILLED] = str(reads.filled)
     program.model.metadata_props[CLASSES] = json.dumps([reads.name(label) for label in range(reads.classes)])
+    program.model.metadata_props[PREPROCESSING] = describe_preprocessing(reads)
     if reads.inverted is not None:
         program.model.metadata_props[INVERTED] = json.dumps(reads.inverted)
     if trained.confidence is not None:
         program.model.metadata_props[CONFIDENCE] = json.dumps(asdict(trained.confidence))
     program.save(path)
+
+
+def describe_preprocessing(reads: ModelInput) -> str:
+    """Return how an image is made of a picture, in words, for those who read the file without this package."""
+    channels, height, width = reads.shape
+    size = f"uint8 [N, {channels}, {height}, {width}]"
+    if reads.inverted is not None:
+        inverted = ", then 255 minus each pixel" if reads.inverted else ""
+        return f"{size}: the picture is scaled to fit and centred on black{inverted}; the graph normalizes"
+    if channels != 1:
+        return f"{size}: the picture in RGB is scaled to fit and centred on black; the graph normalizes"
+    return (
+        f"{size}, 0 for background and 255 for ink: the drawing is cut out, scaled so that its longer side has "
+        f"{reads.filled:.3f} of the image's, and placed with its centre of mass in the middle; the graph normalizes"
+    )
 
 
 def largest_difference(model: "nn.Module", path: Path, images: "Tensor", threads: int) -> float:

@@ -12,7 +12,6 @@ import struct
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, TypedDict
 
@@ -21,9 +20,9 @@ from pydantic.dataclasses import dataclass as validated
 
 from preflight.errors import InvalidConfig, PreflightError
 from preflight.files.journal import JournalWriter
-from training.artifacts.onnx_child import ONNX
-from training.artifacts.predict_child import Model, open_model
-from training.artifacts.preprocess import Picture, Reading
+from preflight.pictures.reading import Picture, Reading
+from preflight.recognizer.model import Model
+from preflight.recognizer.recognizer import MAX_BATCH, open_model
 from training.process.child_main import StopFlag, serve_request
 
 if TYPE_CHECKING:
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 MODULE: Final = "training.artifacts.predict_server"
 MAX_MODELS: Final = 4
 """Kept in memory."""
-MAX_BATCH: Final = 64
-"""Pictures that the network takes at once: with more, no picture takes less time, and the first one waits longer."""
 RECEIVED: Final = 1 << 20
 """Bytes that are read from the socket at once."""
 LENGTH: Final = struct.Struct("!I")
@@ -135,7 +132,7 @@ class PredictServer:
         """Return a model from memory, or load it; raises `PreflightError`."""
         model = self._models.get(key)
         if model is None:
-            model = open_served(Path(key[0]))
+            model = open_model(Path(key[0]))
             self._models[key] = model
             while len(self._models) > MAX_MODELS:
                 self._models.popitem(last=False)
@@ -189,17 +186,6 @@ class PredictServer:
                 f'"uncertain":{json.dumps(model.is_uncertain(row[label]))}}}'
             )
             yield model.names[label], body
-
-
-def open_served(directory: Path) -> Model:
-    """Return the model in a directory: its ONNX file where there is one and ONNX Runtime, else by torch.
-
-    Raises:
-        PreflightError: there is no model, or neither of the two is installed.
-    """
-    if (directory / ONNX).is_file() and find_spec("onnxruntime") is not None:
-        return open_model(directory / ONNX)
-    return open_model(directory)
 
 
 def request_frame(number: int, asked: Asked, pictures: Sequence[bytes]) -> bytes:

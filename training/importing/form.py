@@ -1,4 +1,4 @@
-"""What an import is asked for (`Options`), the form that all its pictures get (`Form`), and the bounds of both."""
+"""What an import is asked for, and its bounds."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -13,8 +13,6 @@ MAX_CLASSES: Final = 1_000
 MAX_SAMPLES: Final = 2_000_000
 MAX_CLASS_NAME: Final = 128
 """Characters."""
-MAX_PIXELS: Final = 50_000_000
-"""Of a picture that is decoded."""
 MAX_PICTURE_BYTES: Final = 256 << 20
 """Of the file of one picture."""
 SHARD: Final = 500
@@ -41,20 +39,3 @@ class Options:
     """Whether training samples that are also in the test set stay."""
     format: str | None = None
     """Name of a kind of source; None: found from the content."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
-    """The form of all pictures of a data set: fixed before the first one is decoded."""
-
-    height: int
-    width: int
-    channels: int
-    """1 or 3."""
-    invert: bool
-    """Whether dark and light change places, so that 0 is background."""
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of one picture."""
-        return self.channels * self.height * self.width

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Final
 from pydantic import TypeAdapter
 
 from preflight.errors import DatasetError, PreflightError
+from preflight.pictures.form import Form
 from training.catalog.catalog import Catalog
 from training.catalog.version import ClassCount, Version
 from training.importing.decoding.pool import Pool
 from training.importing.decoding.task import Task
-from training.importing.form import Form, Options
+from training.importing.form import Options
 from training.importing.shards import TEST, TRAIN, VALIDATION, Decoded, Shard
 from training.importing.sources.base import Source, check_classes, check_samples, class_name, in_order, refuse
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Final, Literal
 
-from training.importing.form import Form
+from preflight.pictures.form import Form
 
 Kind = Literal["files", "pixels", "arrays", "parquet"]
 

@@ -17,11 +17,11 @@ from preflight.contract.plan import Plan
 from preflight.contract.spec import TrainSpec
 from preflight.errors import ArtifactError, InvalidConfig
 from preflight.files.journal import RecordWriter
+from preflight.pictures.reading import measure_fill
 from training.artifacts.evaluation import EVALUATION, evaluation_json
 from training.artifacts.loading import INPUT, InitialWeights, ModelInput, copy_weights
 from training.artifacts.model_dir import Artifact, save
 from training.artifacts.predictions import PREDICTIONS, prediction_bytes, serialize
-from training.artifacts.preprocess import measure_fill
 from training.checkpoints.files import stored_bytes
 from training.group import ALONE, Group
 from training.loop.limit_watch import SharedThreads

@@ -8,9 +8,10 @@ from typing import TypeVar
 from redis.exceptions import RedisError
 
 from preflight.errors import Cancelled, GroupShort, PreflightError
+from preflight.recognizer.onnx import ONNX
 from preflight.wire import TrainJob, TrainResult
 from preflight.wire.configuration import configuration, request_of
-from training.artifacts.onnx_child import ONNX, OnnxRequest
+from training.artifacts.onnx_child import OnnxRequest
 from training.system.requirements import require_onnx_packages
 from worker.broker.fencing import Superseded
 from worker.jobs.context import JobContext

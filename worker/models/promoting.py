@@ -7,9 +7,10 @@ from tempfile import TemporaryDirectory
 import structlog
 
 from preflight.errors import InvalidConfig, PreflightError
+from preflight.recognizer.onnx import ONNX
 from preflight.wire import is_job_id
 from training.artifacts import onnx_child
-from training.artifacts.onnx_child import ONNX, OnnxRequest
+from training.artifacts.onnx_child import OnnxRequest
 from training.process.runner import run_child
 from training.system.requirements import NEEDED, NEEDED_FOR_ONNX
 from worker.config.settings import child_environment

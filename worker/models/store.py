@@ -21,8 +21,8 @@ from pydantic import JsonValue
 from preflight.errors import ArtifactError, InvalidConfig
 from preflight.files.atomic_files import read_text, silent, write_atomically
 from preflight.files.locks import exclusive
+from preflight.recognizer.onnx import ONNX
 from training.artifacts.model_dir import read_manifest
-from training.artifacts.onnx_child import ONNX
 from worker.config.settings import Settings
 from worker.models.kept import KEPT, KeptFiles
 from worker.models.records import ALIAS_PATTERN, Alias, AliasChanged, Promotion, UnknownAlias, decode, encode

@@ -8,8 +8,9 @@ from onnx import TensorProto, helper, numpy_helper
 from pydantic import JsonValue
 from redis import Redis
 
+from preflight.recognizer.onnx import FILLED, IMAGES, ONNX, PROBABILITIES
 from training.artifacts.model_dir import save
-from training.artifacts.onnx_child import FILLED, IMAGES, ONNX, OPSET, PROBABILITIES
+from training.artifacts.onnx_child import OPSET
 
 SIDE, CLASSES = 28, 10
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from training.importing.form import DEFAULT_SIDE, Form, Options
+from preflight.pictures.form import Form
+from training.importing.form import DEFAULT_SIDE, Options
 from training.importing.shards import Shard
 
 LOOKED_AT: Final = 400

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from training.importing.form import Form
+from preflight.pictures.form import Form
 from training.importing.rows import ROW, Images, Rows
 from training.importing.shards import EXAMPLES, Decoded, Refused, Shard
 

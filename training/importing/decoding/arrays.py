@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from training.importing.decoding.pictures import Unusable
+from preflight.pictures.decoding import Unusable
 from training.importing.rows import Rows as Rows
 from training.importing.shards import Shard
 

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from training.importing.decoding.pictures import Unusable
+from preflight.pictures.decoding import Unusable
 from training.importing.decoding.progress import Progress
 from training.importing.decoding.readers import READERS, probe_shard
 from training.importing.decoding.task import Task

@@ -11,10 +11,11 @@ from typing import Final
 import numpy as np
 from PIL import Image
 
+from preflight.pictures.decoding import Probe, Unusable, decode, fit, probe, probe_pixels
+from preflight.pictures.form import Form
 from training.importing.decoding import arrays, parquet, pixels
-from training.importing.decoding.pictures import Probe, Unusable, decode, fit, probe, probe_pixels
 from training.importing.decoding.progress import Progress
-from training.importing.form import MAX_PICTURE_BYTES, Form
+from training.importing.form import MAX_PICTURE_BYTES
 from training.importing.rows import MODES, ROW, Batch, source_key, text_hash
 from training.importing.shards import Kind, Shard
 

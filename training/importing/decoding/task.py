@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 
-from training.importing.form import Form
+from preflight.pictures.form import Form
 from training.importing.shards import Shard
 
 

@@ -152,8 +152,7 @@ class Member:
         training = TrainingRequest(
             spec=request.spec, plan=plan, store=store.path, facts={}, artifact=self.directory / "model",
             max_parameters=self.settings.max_parameters, seat=self._seat(call), normalization=request.normalization,
-            fine_tuning=request.fine_tuning,
-            share=detect(shares=self.settings.shares).share,
+            fine_tuning=request.fine_tuning, share=detect(shares=self.settings.shares).share,
         )  # fmt: skip
         environment = environment_for(plan, job_environment(self.settings))
         try:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from preflight.container.resources import detect
 from preflight.errors import InvalidConfig
+from preflight.recognizer.onnx import ONNX
 from training.artifacts import onnx_child
 from training.artifacts.loading import find
-from training.artifacts.onnx_child import ONNX, OnnxRequest
+from training.artifacts.onnx_child import OnnxRequest
 from training.process.runner import run_child
 from training.system.requirements import require_onnx_packages, require_training_packages
 from worker.config.settings import Settings, child_environment

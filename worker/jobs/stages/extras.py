@@ -7,9 +7,10 @@ from typing import Final
 from pydantic import JsonValue
 
 from preflight.errors import PreflightError
+from preflight.recognizer.onnx import ONNX
 from preflight.wire import AnyEvent, ArtifactUploaded, OnnxReady, ReportReady, TrainResult
 from training.artifacts import onnx_child
-from training.artifacts.onnx_child import ONNX, OnnxRequest
+from training.artifacts.onnx_child import OnnxRequest
 from worker.exporters.base import Destination, ExportRequest, exports
 from worker.jobs.context import JobContext
 from worker.jobs.stages.child_runner import run_job_child

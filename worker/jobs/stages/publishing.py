@@ -9,10 +9,10 @@ from preflight.contract.plan import Plan
 from preflight.contract.removed import forget_removed, in_one_process
 from preflight.contract.spec import TrainSpec
 from preflight.errors import ArtifactError, InvalidConfig
+from preflight.recognizer.onnx import ONNX
 from preflight.wire import ROUNDED, Event, TrainingDone, TrainJob, TrainResult
 from preflight.wire.job import SPEC
 from training.artifacts.model_dir import read_manifest
-from training.artifacts.onnx_child import ONNX
 from training.artifacts.publish import claim_artifact, publish
 from worker.jobs.context import JobContext
 from worker.jobs.outcome import Finished

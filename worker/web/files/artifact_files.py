@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import BinaryIO, Final, Literal, Protocol
 
 from preflight.files.atomic_files import NotRegular, open_regular
+from preflight.recognizer.onnx import ONNX
 from training.artifacts.evaluation import EVALUATION
 from training.artifacts.model_dir import MANIFEST, MODEL
-from training.artifacts.onnx_child import ONNX
 from training.artifacts.predictions import PREDICTIONS
 from training.step.profiler import TRACE
 from worker.config.settings import Settings

@@ -12,6 +12,18 @@ export type Enqueued = Schemas["Enqueued"];
 export type Cancelling = Schemas["Cancelling"];
 export type Problem = Schemas["Problem"];
 
+/** What a model sees in a picture. */
+export interface Prediction {
+  id: string;
+  model_sha256: string;
+  class: string;
+  probability: number;
+  /** By name of the class. */
+  probabilities: Record<string, number>;
+  /** Null: the model's threshold was not measured. */
+  uncertain: boolean | null;
+}
+
 /** The service said no. `message` is one sentence: what, which value, which bound, what to do. */
 export class Refused extends Error {
   constructor(
@@ -71,6 +83,13 @@ export class Preflight {
   async cancel(jobId: string): Promise<Cancelling> {
     const request = { method: "POST", headers: { "content-type": "application/json" }, body: "{}" };
     return (await (await this.#ask(`${pathOf(jobId)}/cancel`, request)).json()) as Cancelling;
+  }
+
+  /** Return what the model of an alias, such as `production`, sees in a picture: the bytes of a PNG or JPEG. */
+  async predict(alias: string, picture: Blob): Promise<Prediction> {
+    const headers = { "content-type": picture.type || "application/octet-stream" };
+    const path = `/v1/models/${encodeURIComponent(alias)}/predict`;
+    return (await (await this.#ask(path, { method: "POST", headers, body: picture })).json()) as Prediction;
   }
 
   /**

@@ -13,9 +13,10 @@ import pytest
 from PIL import Image
 from support.files.photographs import photograph
 
+from preflight.pictures.reading import MOST_PIXELS
+from preflight.recognizer.model import Model
 from training.artifacts.confidence import LEAST_SAMPLES
-from training.artifacts.predict_child import Model, open_model
-from training.artifacts.preprocess import MOST_PIXELS
+from training.artifacts.predict_child import open_model
 from training.data.builtin.catalog import MNIST
 from training.data.datasets import LabeledImages
 

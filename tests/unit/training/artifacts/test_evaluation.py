@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from training.artifacts.evaluation import MAX_CLASSES, MAX_ERRORS, MAX_SIDE, evaluation_json, png
+from preflight.pictures.png import MAX_SIDE, png
+from training.artifacts.evaluation import MAX_CLASSES, MAX_ERRORS, evaluation_json
 from training.artifacts.metrics import evaluation_metrics, macro_f1
 
 MAX_BYTES = 2**21

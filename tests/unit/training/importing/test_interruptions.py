@@ -14,12 +14,12 @@ import pytest
 from support.files.pictures import imported, pixels, run, save_tree
 
 from preflight.errors import ChildFailed, DatasetError
+from preflight.pictures.form import Form
 from training.catalog.catalog import Catalog
 from training.data.dataset_store import open_dataset
 from training.importing.decoding import pool
 from training.importing.decoding.pool import Pool
 from training.importing.decoding.task import Task
-from training.importing.form import Form
 from training.importing.shards import Decoded, Shard
 
 STEPS = """

@@ -12,9 +12,10 @@ from support.worker.job_events import event
 from support.worker.services import digits_job
 
 from preflight.errors import MissingPackage
+from preflight.recognizer.onnx import ONNX
 from preflight.wire import GroupEvent, TrainJob, TrainResult
 from preflight.wire.configuration import configuration
-from training.artifacts.onnx_child import ONNX, OnnxRequest
+from training.artifacts.onnx_child import OnnxRequest
 from training.data.dataset_info import DatasetInfo
 from training.system import requirements
 from worker.broker.fencing import Superseded

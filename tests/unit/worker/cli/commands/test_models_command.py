@@ -7,8 +7,8 @@ import pytest
 from pydantic import JsonValue
 from support.worker.command_line import assert_one_sentence, run
 
+from preflight.recognizer.onnx import ONNX
 from training.artifacts.model_dir import MODEL, save
-from training.artifacts.onnx_child import ONNX
 
 pytestmark = pytest.mark.usefixtures("command_environment")
 SPEC: dict[str, JsonValue] = {"model": "cnn", "dataset": "mnist"}

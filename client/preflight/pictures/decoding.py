@@ -7,13 +7,14 @@ from io import BytesIO
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image, ImageOps
 
-from training.importing.form import MAX_PIXELS, Form
-from training.importing.rows import Images
+from preflight.pictures.form import MAX_PIXELS, Form
 
 Image.MAX_IMAGE_PIXELS = None  # the bound here is lower, and its sentence says so
 
+Images = npt.NDArray[np.uint8]
 MAGIC: Final = (
     (b"\x89PNG\r\n\x1a\n", "PNG"), (b"\xff\xd8\xff", "JPEG"), (b"GIF8", "GIF"), (b"BM", "BMP"), (b"II*\0", "TIFF"),
     (b"MM\0*", "TIFF"), (b"P1", "PPM"), (b"P2", "PPM"), (b"P3", "PPM"), (b"P4", "PPM"), (b"P5", "PPM"), (b"P6", "PPM"),

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from training.artifacts.as_trained import read_as_trained
+from preflight.pictures.as_trained import read_as_trained
 
 
 def png(image: Image.Image) -> bytes:

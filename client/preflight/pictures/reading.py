@@ -18,15 +18,15 @@ from pydantic import Field, JsonValue
 
 from preflight.errors import InvalidConfig
 from preflight.files.atomic_files import NotRegular, read_text
+from preflight.pictures.png import png
 from preflight.pictures.strokes import NOISE, NoStrokes, Strokes, find_strokes
-from training.artifacts.evaluation import png
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     from PIL import Image
 
-    from training.importing.form import Form
+    from preflight.pictures.form import Form
 
 FORMATS: Final = ("PNG", "JPEG")
 LARGEST_FILE: Final = 64 << 20
@@ -170,7 +170,7 @@ def read_as_imported(path: Path | Picture, form: Form, most_pixels: int = MOST_P
     Raises:
         InvalidConfig: it cannot be read, or is no picture of a kind that is read here.
     """
-    from training.importing.decoding.pictures import Unusable, decode
+    from preflight.pictures.decoding import Unusable, decode
 
     try:
         return decode(read_file(path), form, most_pixels)[0]

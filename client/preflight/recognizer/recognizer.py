@@ -1,0 +1,121 @@
+"""Recognize pictures in a Python program: `from preflight import Recognizer`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from preflight.errors import InvalidConfig, MissingPackage
+from preflight.pictures.reading import MOST_PIXELS, Picture
+from preflight.recognizer.model import Model
+from preflight.recognizer.onnx import ONNX, open_exported
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+BACKENDS: Final = "preflight.backends"
+"""Group of entry points: functions that open the model in a directory without an ONNX file."""
+MAX_BATCH: Final = 64
+"""Pictures that the network takes at once: with more, no picture takes less time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recognition:
+    """What a model sees in a picture."""
+
+    name: str
+    """Of the class."""
+    label: int
+    """Number of the class."""
+    probability: float
+    probabilities: dict[str, float]
+    """Of each class, by name."""
+    uncertain: bool | None
+    """Whether the probability lies below the model's threshold; None: it was not measured."""
+
+
+class Recognizer:
+    """A trained model, in memory. It needs no Redis, and torch only where there is no ONNX file.
+
+    recognizer = Recognizer("artifacts/my-job")
+    print(recognizer.recognize("seven.png").name)
+    """
+
+    def __init__(self, model: str | Path) -> None:
+        """Open a model: an exported `.onnx` file, or the directory of a job's model.
+
+        Raises:
+            InvalidConfig: there is none.
+            MissingPackage: neither ONNX Runtime nor the worker with torch is installed.
+        """
+        self._model = open_model(Path(model))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the classes."""
+        return self._model.names
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of the images that the network takes."""
+        return self._model.shape
+
+    def recognize(self, picture: str | Path | bytes) -> Recognition:
+        """Return what the model sees in a picture, a path or the bytes of its file; raises `InvalidConfig`."""
+        (found,) = self.recognize_all([picture])
+        return found
+
+    def recognize_all(self, pictures: Sequence[str | Path | bytes]) -> list[Recognition]:
+        """Return what the model sees in each picture, in turn; raises `InvalidConfig` for the first unusable one."""
+        import numpy as np
+
+        found = []
+        for first in range(0, len(pictures), MAX_BATCH):
+            images = [self._read(picture) for picture in pictures[first : first + MAX_BATCH]]
+            for row in self._model.recognize(np.stack(images)).tolist():
+                label = row.index(max(row))
+                found.append(
+                    Recognition(
+                        name=self.names[label], label=label, probability=row[label],
+                        probabilities=dict(zip(self.names, row, strict=True)),
+                        uncertain=self._model.is_uncertain(row[label]),
+                    )
+                )  # fmt: skip
+        return found
+
+    def _read(self, picture: str | Path | bytes) -> npt.NDArray[np.uint8]:
+        source = Picture(picture) if isinstance(picture, bytes) else Path(picture)
+        return self._model.read(source, MOST_PIXELS).image
+
+
+def open_model(path: Path) -> Model:
+    """Return the model of an `.onnx` file, or of a directory: by its ONNX file, else by torch.
+
+    Raises:
+        InvalidConfig: there is none.
+        MissingPackage: what it needs is not installed.
+    """
+    exported = path / ONNX
+    if path.suffix == ".onnx" or exported.is_file():
+        if find_spec("onnxruntime") is not None:
+            return open_exported(path if path.suffix == ".onnx" else exported)
+        if path.suffix == ".onnx":
+            raise MissingPackage(f"{path} needs onnxruntime, which is not installed; pip install onnxruntime")
+    if not path.exists():
+        raise InvalidConfig(f"{path} does not exist; name a model's directory or an .onnx file", field="model")
+    if find_spec("torch") is None:
+        raise MissingPackage(
+            f"the model in {path} has no {ONNX} that can be read here, and torch is not installed; "
+            "pip install onnxruntime and export the model, or install the worker"
+        )
+    for entry in entry_points(group=BACKENDS, name="torch"):
+        opened: Callable[[Path], Model] = entry.load()
+        return opened(path)
+    raise MissingPackage(
+        f"the model in {path} has no {ONNX}; `preflight export` writes one where the worker is installed"
+    )
