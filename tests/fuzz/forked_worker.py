@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn
@@ -167,9 +167,13 @@ def _monitor_in_whole_seconds() -> None:
     begin = PreflightWorker.__init__
 
     def begin_so(
-        self: PreflightWorker, queue: Queue, connection: Redis, settings: Settings, *, with_scheduler: bool
-    ) -> None:
-        begin(self, queue, connection, settings, with_scheduler=with_scheduler)
+        self: PreflightWorker, queue: Queue, connection: Redis, settings: Settings, *, with_scheduler: bool,
+        run_companion: Callable[[], None] | None = None, is_companion: bool = False,
+    ) -> None:  # fmt: skip
+        begin(
+            self, queue, connection, settings, with_scheduler=with_scheduler, run_companion=run_companion,
+            is_companion=is_companion,
+        )  # fmt: skip
         self.job_monitoring_interval = 2
 
     setattr(PreflightWorker, "__init__", begin_so)  # noqa: B010 - mypy refuses the plain assignment

@@ -159,6 +159,7 @@ class PreflightWorker(Worker):
 
     def _touch_lock(self) -> None:
         """Show health checks that this process runs, whether Redis is available or not."""
+        self._packing.touch()
         if self._lock is not None:
             self._lock.touch()
 

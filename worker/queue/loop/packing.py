@@ -20,6 +20,7 @@ from worker.admission.admitted_job import AdmittedJob
 from worker.jobs.worker_context import WorkerContext
 from worker.queue.work_horse import WorkHorse, describe_exit
 from worker.state.packing.arbiter import Arbiter, Candidate, Permission
+from worker.state.packing.ledger import Entry
 from worker.state.signals import FORWARDED
 
 LINGER_SECONDS: Final = 30.0
@@ -28,6 +29,8 @@ STOP_TIMEOUT: Final = 30.0
 """Seconds that a companion gets to save its job when the worker stops."""
 JOIN_LOOK_SECONDS: Final = 0.05
 """Between two looks whether companions have ended."""
+CLAIMING_SECONDS: Final = 10.0
+"""Seconds within which a job that was taken has its lease."""
 MAX_ID_BYTES: Final = 256
 
 
@@ -43,7 +46,9 @@ class Packing:
         self._run_companion = run_companion
         self._is_companion = is_companion
         self.arbiter = (
-            Arbiter(settings.state_dir, worker.name, policy=settings.packing, most_jobs=settings.max_jobs)
+            Arbiter(
+                settings.state_dir, worker.name, policy=settings.packing, most_jobs=settings.max_jobs, runs=self._runs
+            )
             if settings.packs
             else None
         )
@@ -113,6 +118,11 @@ class Packing:
             self.arbiter.end()
         self._idle_since = time.monotonic()
 
+    def touch(self) -> None:
+        """Show the other workers of the host that this one runs."""
+        if self.arbiter is not None:
+            self.arbiter.touch()
+
     def grow(self) -> None:
         """Start a companion where the next job may begin while this worker is busy; raises `RedisError`."""
         arbiter = self.arbiter
@@ -120,7 +130,7 @@ class Packing:
             return
         if len(self._companions) + 1 >= arbiter.most_jobs:
             return
-        if len(arbiter.ledger.entries()) <= len(self._companions) or self._connection.exists(keys.RQ_SUSPENDED):
+        if len(arbiter.running()) <= len(self._companions) or self._connection.exists(keys.RQ_SUSPENDED):
             return  # one of them is idle, and takes it
         if self._allowed(arbiter) is None:
             return
@@ -166,6 +176,15 @@ class Packing:
                 self.signal(signal.SIGKILL)
             self.reap()
             time.sleep(JOIN_LOOK_SECONDS)
+
+    def _runs(self, entry: Entry) -> bool:
+        """Whether the job of another worker still runs: a frozen supervisor loses its lease, and then holds up nobody.
+
+        Raises `RedisError`.
+        """
+        if not entry.job_id or time.time() - entry.began < CLAIMING_SECONDS:
+            return True
+        return bool(self._connection.exists(keys.lease(entry.job_id)))
 
     def _allowed(self, arbiter: Arbiter) -> Permission | None:
         """Return the permission to begin the next job of the queue; None: it has to wait, or there is none."""

@@ -1,6 +1,7 @@
 """Arbiter: whether the next job may begin while others run, by processors, memory and policy."""
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -61,10 +62,14 @@ class Arbiter:
 
     def __init__(
         self, state_dir: Path, name: str, *, policy: Policy, most_jobs: int | None = None,
-        look: Callable[[], Resources] = detect,
+        look: Callable[[], Resources] = detect, runs: Callable[[Entry], bool] = lambda _: True,
     ) -> None:  # fmt: skip
-        """Decide for the worker `name` by `policy`; at most `most_jobs` run at a time; `look` finds the resources."""
+        """Decide for the worker `name` by `policy`; at most `most_jobs` run at a time; `look` finds the resources.
+
+        `runs`: whether the job of another worker still runs, as far as it can be told beyond the ledger.
+        """
         self._look = look
+        self._runs = runs
         self._policy = policy
         self._most_jobs = most_jobs
         self._name = name
@@ -81,7 +86,15 @@ class Arbiter:
 
     def others(self) -> Sequence[Entry]:
         """Return the jobs that other workers run here."""
-        return [entry for entry in self.ledger.entries() if entry.name != self._name]
+        return [entry for entry in self.running() if entry.name != self._name]
+
+    def running(self) -> Sequence[Entry]:
+        """Return the jobs that run here, this worker's own among them."""
+        return [entry for entry in self.ledger.entries() if entry.name == self._name or self._runs(entry)]
+
+    def touch(self) -> None:
+        """Show the other workers that this one runs; its job counts no more once it does not."""
+        self.ledger.touch(self._name)
 
     def turn(self) -> int | None:
         """Take the turn to look for a job, as `ledger.turn`; without a disk to write on each worker has it."""
@@ -92,7 +105,7 @@ class Arbiter:
 
     def decide(self, candidate: Candidate) -> Permission | None:
         """Return the permission to begin `candidate` now; None: it has to wait."""
-        running, found = self.ledger.entries(), self._look()
+        running, found = self.running(), self._look()
         known = None if candidate.kind is None else self.ledger.known(candidate.kind)
         alone = self.unmeasured()
         most = alone.most if known is None else known.most
@@ -123,7 +136,7 @@ class Arbiter:
         entry = Entry(
             name=self._name, job_id=job_id, rq_id=rq_id, number=0, kind=candidate.kind or "", most=permission.most,
             memory_bytes=permission.memory_bytes, is_fixed=candidate.is_group,
-            is_group=candidate.is_group,
+            is_group=candidate.is_group, began=time.time(),
         )  # fmt: skip
         with suppress(OSError):
             lock = self.ledger.hold(self._name)

@@ -34,7 +34,10 @@ BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 LOOK_SECONDS: Final = 0.01
 """Between two tries to change the ledger; a change takes a millisecond."""
 PATIENCE: Final = 5.0
-"""Seconds for which a change waits for others; then it is made all the same."""
+"""Seconds for which a change, or the next look at the queue, waits for others; then it is made all the same."""
+SILENT_SECONDS: Final = 45.0
+"""Seconds after which a worker that shows no sign of life counts no more: a frozen process would hold up all others. A
+busy worker shows one with each heartbeat; its lease ends earlier."""
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -65,6 +68,8 @@ class Entry:
     """That it takes, its supervisor and the process that keeps torch included."""
     processors: Count = 0
     """That it has now."""
+    began: Annotated[float, Field(ge=0)] = 0.0
+    """When its worker took it, seconds since the epoch."""
 
     @property
     def claim(self) -> Claim:
@@ -119,7 +124,13 @@ class Ledger:
         file = os.open(self._lock_path(name), FLAGS, 0o644)
         with suppress(OSError):  # a file system without locks
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self.touch(name)
         return file
+
+    def touch(self, name: str) -> None:
+        """Show others that the worker `name` runs."""
+        with suppress(OSError):
+            os.utime(self._lock_path(name))
 
     def release(self, name: str, file: int) -> None:
         """Take the entry of `name` out, and free its lock, also where forks have the descriptor."""
@@ -193,7 +204,8 @@ class Ledger:
         return next((entry for entry in contents.entries if entry.name == name), None)
 
     def _lives(self, entry: Entry) -> bool:
-        return is_locked(self._lock_path(entry.name))
+        path = self._lock_path(entry.name)
+        return is_locked(path) and _age(path) < SILENT_SECONDS
 
     def _lock_path(self, name: str) -> Path:
         return self.directory / f"{name}.lock"
@@ -209,18 +221,30 @@ class Ledger:
 def turn(directory: Path) -> int | None:
     """Take the turn to look for the next job, which one worker has at a time; None: another one has it.
 
-    Returns a descriptor to close. Without locks on a file system each has the turn. Raises `OSError`.
+    Returns a descriptor to close. Without locks on a file system, and where whoever has the turn keeps it for longer
+    than `PATIENCE`, as a frozen process does, each has it. Raises `OSError`.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    file = os.open(directory / "turn", FLAGS, 0o644)
+    path = directory / "turn"
+    file = os.open(path, FLAGS, 0o644)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(file)
-        return None
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) if _age(path) > PATIENCE else None
     except OSError:
         pass
+    with suppress(OSError):
+        os.utime(path)
     return file
+
+
+def _age(path: Path) -> float:
+    """Return the seconds since a file was touched; 0 where that cannot be told."""
+    try:
+        return time.time() - path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _domain(resources: Resources) -> str:
