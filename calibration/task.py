@@ -58,6 +58,8 @@ class Task:
     """Of a sample as float32."""
     advice: Literal["off", "auto", "asked"] = "off"
     """Whether larger batches are measured: `auto`, where the training is long; `asked`, always."""
+    shares: bool = False
+    """Whether other trainings may take some of the processors: then the plan is timed on fewer threads, too."""
     knobs: frozenset[KnobName] = frozenset(KNOBS)
     unsteadiness: float = 0.0
     """Standard deviation of the logarithm of the machine's speed over days (calibration/cache/gauge_history.py)."""
@@ -83,6 +85,8 @@ class Options:
     """Knobs that may change; None: all."""
     thorough: bool = False
     """True: the finding is for later jobs, so that all of `seconds` may be spent, however short this training is."""
+    shares: bool = False
+    """Whether the worker runs several jobs at a time."""
     advise: bool = False
     """Measure larger batches however short the training is."""
 
@@ -131,7 +135,8 @@ def task_of(
         own=own, batch_size=spec.batch_size, steps_per_epoch=parts.steps, validation=parts.validation,
         epochs=parts.total_steps / parts.steps, memory_bytes=memory_for_training(resources),
         samples=options.samples or samples_for(resources.memory_bytes), exact=options.samples is not None,
-        seconds=options.seconds, thorough=options.thorough, knobs=frozenset(options.turned), earlier=earlier,
+        seconds=options.seconds, thorough=options.thorough, shares=options.shares,
+        knobs=frozenset(options.turned), earlier=earlier,
         advice="asked" if options.advise else "auto",
         largest_batch=min(MAX_BATCH, parts.train, spec.epoch_samples or parts.train),
         sample_bytes=sample_bytes(context.store),

@@ -8,6 +8,7 @@ from calibration.measure.backend import PlanFailed, WorkerLost
 from calibration.measure.protocol import Measure
 from calibration.races.budget import training_seconds, warm_up_steps
 from calibration.races.run import SearchRun
+from calibration.worth.expectation import spendable_seconds
 from preflight.contract.plan import Plan
 from training.scaling import Speeds, ordered
 
@@ -26,7 +27,7 @@ def measure_speeds(run: SearchRun, plan: Plan) -> Speeds:
     if run.crowded or run.disturbed or plan.compile:
         return ()
     found = {plan.threads: run.evidence[plan].step_s}
-    left_s = min(run.left_s, SHARE * training_seconds(run, run.evidence[plan].step_s))
+    left_s = min(run.left_s, SHARE * training_seconds(run, run.evidence[plan].step_s), spendable_seconds(run, plan))
     for count in [plan.threads >> power for power in range(1, plan.threads.bit_length())]:
         other = replace(plan, threads=count)
         raced = run.evidence.get(other)

@@ -54,7 +54,7 @@ def search(
     confirmation, best = accept(run, best)
     backend.limit(task.seconds + OVERDUE)
     final_measurement(run, best, memory)
-    speeds = measure_speeds(run, best)
+    speeds = measure_speeds(run, best) if task.shares else ()
     run.cut = task.batch_size
     prediction = replace(_predict(run, best), speeds=speeds)
     advice = advise_batch(run, best, memory, prediction)

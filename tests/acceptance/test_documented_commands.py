@@ -35,6 +35,7 @@ CALIBRATE_TEST = "tests/unit/worker/cli/commands/test_calibrate_command.py"
 PROFILE_TEST = "tests/unit/worker/cli/commands/test_profile_command.py"
 COMMANDS_TEST = "tests/acceptance/test_commands.py"
 PROCESSES_TEST = "tests/integration/worker/queue/test_worker_processes.py"
+PACKING_TEST = "tests/integration/worker/queue/test_packing.py"
 MODELS_TEST = "tests/unit/worker/cli/commands/test_models_command.py"
 RUN_TEST = "tests/integration/preflight/launch/test_command.py"
 DATA_TEST = "tests/acceptance/test_data_sources.py"
@@ -50,6 +51,8 @@ PROVEN = {
     "preflight demo": (COMMANDS_TEST, "test_the_demo_trains_mnist", "trains MNIST"),
     "preflight worker --processes 2":
         (PROCESSES_TEST, "test_two_processes_run_two_jobs_at_the_same_time", "runs until a signal"),
+    "preflight worker --max-jobs 2":
+        (PACKING_TEST, "test_a_waiting_job_begins_where_two_do_more_and_gives_back_what_it_had", "runs until a signal"),
     "preflight serve":
         ("tests/integration/worker/web/test_server.py", "test_a_job_from_http_to_its_result", "on a free port"),
     "preflight upload JOB": EXPORTED,

@@ -129,7 +129,7 @@ def test_a_job_from_typescript_is_trained_and_watched(
     assert client.status("by-hand").status == "cancelled"
     assert called.returncode == 0, called.stderr
     assert json.loads(called.stdout) == [
-        {"job_id": "later", "created": True}, {"job_id": "later", "created": False}, ["later"],
+        {"job_id": "later", "created": True}, {"job_id": "later", "created": False, "same_request": True}, ["later"],
         {"job_id": "later", "status": "cancelled"}, "cancelled",
         [True, 422, "epochs"], [True, 404, None], [True, 409, None], [True, 401, None],
     ]  # fmt: skip

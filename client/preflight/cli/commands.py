@@ -33,12 +33,13 @@ def enqueue(wait: bool, ensure: bool, **options: object) -> None:
 
     job = parse_enqueued_job(options, require_dataset)
     result = client.enqueue(job, job_timeout=settings.job_timeout, ensure=ensure)
-    if result.same_request is not False:
+    repeated = None if result.created or result.waiting else client.is_repeated(result.job_id, job)
+    if repeated is not False:
         click.echo(result.job_id)
     if result.waiting:
         click.echo("Redis does not answer; the job waits in the outbox for `preflight resubmit`", err=True)
         raise SystemExit(FAILURE)
-    if result.same_request is False:
+    if repeated is False:
         raise InvalidConfig(
             f"job {result.job_id!r} exists already and asks for something else, so nothing was enqueued; take another "
             "id, or leave it out",

@@ -98,12 +98,13 @@ class Client:
             if not ensure:
                 raise
             return EnqueueResult(job_id, created=False, waiting=True)
-        return EnqueueResult(
-            job_id, created=created, same_request=None if created else self._asks_for_same(job_id, job)
-        )
+        return EnqueueResult(job_id, created=created)
 
-    def _asks_for_same(self, job_id: str, job: TrainJob) -> bool | None:
-        """Return whether the job of this id asks for the same; None where this user may not read it, or it is gone."""
+    def is_repeated(self, job_id: str, job: TrainJob) -> bool | None:
+        """Return whether the job of this id asks for the same as `job`; None where it is gone.
+
+        Also None where this user may not read it: a producer need not ask.
+        """
         from redis.exceptions import RedisError
 
         try:

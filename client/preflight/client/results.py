@@ -22,8 +22,6 @@ class EnqueueResult:
     """False: a job of this id exists already, or Redis was unavailable."""
     waiting: bool = False
     """Redis was unavailable: the job is in the outbox for `Client.resubmit`."""
-    same_request: bool | None = None
-    """Whether the job of this id that exists already asks for the same; None: it was created, or that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,6 +168,7 @@ def _options(context: JobContext, job: TrainJob) -> Options:
         seconds=job.calibration_seconds or context.settings.calibration_seconds,
         explicit_seconds=job.calibration_seconds is not None,
         knobs=job.calibration_knobs,
+        shares=context.settings.packs,
     )
 
 

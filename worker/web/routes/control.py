@@ -54,9 +54,10 @@ class ControlRoutes:
         """Put a job into the queue; its `job_id` is the idempotency key."""
         job = read_job(await read_json(request))
         result = await run_in_threadpool(self._client.enqueue, job, job_timeout=self._job_timeout)
-        body = Enqueued(job_id=result.job_id, created=result.created, same_request=result.same_request)
+        same = None if result.created else await run_in_threadpool(self._client.is_repeated, result.job_id, job)
+        body = Enqueued(job_id=result.job_id, created=result.created, same_request=same)
         headers = {"location": f"{self._prefix}/v1/jobs/{result.job_id}"}
-        return JSONResponse(body.model_dump(), 201 if result.created else 409, headers)
+        return JSONResponse(body.model_dump(exclude_none=True), 201 if result.created else 409, headers)
 
     async def cancel(self, job_id: str, request: Request) -> Cancelling:
         """Cancel a job: at once in the queue, within a step when it runs. Its checkpoint is kept."""

@@ -38,7 +38,7 @@ class Trained:
 
     def answers(self, path: Path, picture: bytes) -> tuple[int, float]:
         path.write_bytes(picture)
-        probabilities = self.model.recognize(self.model.read(path, MOST_PIXELS).image)
+        probabilities = self.model.recognize(self.model.read(path, MOST_PIXELS).image[None])[0]
         return int(probabilities.argmax()), float(probabilities.max())
 
 
@@ -91,7 +91,7 @@ def test_plain_pictures_lose_nothing(trained: Trained, tmp_path: Path) -> None:
     labels, path = trained.samples.labels, tmp_path / "digit.png"
 
     def accuracy(images: npt.NDArray[np.uint8]) -> float:
-        return float(np.mean([trained.model.recognize(image).argmax() for image in images] == labels))
+        return float(np.mean([trained.model.recognize(image[None]).argmax() for image in images] == labels))
 
     def read(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
         Image.fromarray(image[0]).save(path, compress_level=0)

@@ -115,7 +115,10 @@ def test_a_training_child_reports_and_saves_its_model(digits_store: DatasetInfo,
     assert manifest["sha256"][MODEL] == digest
     probabilities, labels = read(tmp_path / "model" / PREDICTIONS)
     assert labels.tolist() == store.test_labels.tolist()
-    assert torch.allclose(torch.from_numpy(probabilities), logits.softmax(1), atol=1e-4)
+    confidence = done["confidence"]
+    assert isinstance(confidence, dict)
+    temperature = number(confidence["temperature"])
+    assert torch.allclose(torch.from_numpy(probabilities), (logits / temperature).softmax(1), atol=1e-3)
     assert {**manifest["metrics"], "artifact": str(tmp_path / "model"), "model_sha256": digest} == done
     assert (manifest["job_id"], manifest["history"]) == ("a job", epochs)
     assert manifest["spec"] == dataclasses.asdict(SPEC)

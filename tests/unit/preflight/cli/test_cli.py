@@ -195,7 +195,9 @@ def test_the_help_of_a_job_fits_a_screen(command: str) -> None:
     assert "[default: mnist]" in text
     assert "--learning-rate" not in text
     assert f"{command} --help all` lists " in lines[-1]
-    assert run(command, "-h").stdout.splitlines() == lines
+    again = run(command, "-h")
+    assert again.exit_code == 0, again.output
+    assert again.stdout.splitlines() == lines
     every = run(command, "-h", "all")
     assert every.exit_code == 0
     assert "--learning-rate NUMBER" in every.stdout

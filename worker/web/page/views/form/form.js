@@ -89,11 +89,14 @@ class JobForm {
 
   /** Show the fields that a recipe fixes with its values. */
   #followRecipe(recipes, chosen) {
+    const { recipe: of, init_from: parent } = this.#controls;
     const fix = (recipe) => {
-      const fixed = recipes[recipe] ?? {};
+      const { always = {}, afresh = {} } = recipes[recipe] ?? {};
+      const fixed = parent?.read() === undefined ? { ...always, ...afresh } : always;
       for (const [name, control] of Object.entries(this.#controls)) if (name !== "recipe") control.fix(fixed[name]);
     };
-    this.#controls.recipe?.onChange(fix);
+    of?.onChange(fix);
+    parent?.onChange(() => fix(of?.read()));
     if (chosen) fix(chosen);
   }
 

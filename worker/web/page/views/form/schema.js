@@ -2,7 +2,10 @@
 
 import { request } from "../../lib/api.js";
 
-/** Return the fields of a job by name, and what its recipes fix: recipe -> field -> value. */
+/**
+ * Return the fields of a job by name, and what its recipes fix: recipe -> field -> value, `always`, and where the job
+ * starts `afresh`, from no model.
+ */
 export async function readJobSchema(signal) {
   const { components } = await request("openapi.json", { signal });
   const schemas = components.schemas;
@@ -43,9 +46,11 @@ function kindOf({ type, enum: values, properties, items }) {
 function recipesOf({ allOf = [] }) {
   const found = {};
   for (const rule of allOf) {
-    const name = rule.if?.properties?.recipe?.const;
+    const { recipe, init_from: afresh } = rule.if?.properties ?? {};
     const fixed = Object.entries(rule.then?.properties ?? {}).map(([field, { const: value }]) => [field, value]);
-    if (name) found[name] = Object.fromEntries(fixed);
+    if (!recipe?.const) continue;
+    found[recipe.const] ??= { always: {}, afresh: {} };
+    Object.assign(found[recipe.const][afresh ? "afresh" : "always"], Object.fromEntries(fixed));
   }
   return found;
 }
