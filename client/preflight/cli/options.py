@@ -37,11 +37,16 @@ class JobCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take `all` after `--help` for what it is."""
-        asked = next((at for at, one in enumerate(args[:-1]) if one in ctx.help_option_names), None)
+        names = self.get_help_option_names(ctx)
+        asked = next((at for at, one in enumerate(args[:-1]) if one in names), None)
         if asked is not None and args[asked + 1] == ALL:
             ctx.meta[ALL] = True
             args = [*args[: asked + 1], *args[asked + 2 :]]
         return super().parse_args(ctx, args)
+
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the signature of click
+        """Return the same names in any context: click keeps the option of the first one that asks."""
+        return ["-h", "--help"]
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Say where the other options are."""

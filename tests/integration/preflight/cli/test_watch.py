@@ -81,6 +81,7 @@ def test_a_training_without_redis_is_drawn_in_a_terminal(
     assert '"event": "training_done"' in piped.stderr
 
 
+@pytest.mark.usefixtures("signals_heard")
 def test_ctrl_c_stops_no_job(client: Client, environment: dict[str, str], start_terminal: StartTerminal) -> None:
     """In a small terminal: a message, exit code 130, the cursor restored, the job still queued."""
     client.enqueue(digits_job(job_id="first"))

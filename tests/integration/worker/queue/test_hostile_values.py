@@ -137,6 +137,7 @@ PLACES: dict[str, Put] = {
 }
 
 
+@pytest.mark.slow
 def test_no_place_of_a_maintainer_stops_it(raw: Redis, client: Client, start_worker: StartWorker) -> None:
     """It renews its place every ten seconds; one that is none is its own again, and jobs are taken all the time."""
     worker = start_worker()

@@ -87,6 +87,7 @@ def test_a_stop_saves_both_jobs_and_leaves_them_in_their_order(
         assert "checkpoint_saved" in kinds
 
 
+@pytest.mark.slow
 def test_a_companion_that_dies_loses_no_job(client: Client, packing: Worker) -> None:
     """Its job is reclaimed by the worker that started it, and the other one gets its processors back."""
     client.enqueue(digits_job(job_id="long", epochs=400, plan={"threads": 2}))
@@ -116,6 +117,7 @@ def test_a_suspended_queue_starts_no_second_job(client: Client, packing: Worker,
     packing.stop()
 
 
+@pytest.mark.slow
 def test_two_workers_of_one_disk_look_at_each_other(
     client: Client, connection: Redis, packing: Worker, start_worker: StartWorker
 ) -> None:

@@ -202,6 +202,7 @@ def test_a_report_of_50_mb_is_opened(tab: Browser, service: Service, model: Path
     assert tab.complaints() == []
 
 
+@pytest.mark.slow
 def test_markup_in_a_file_stays_text(browser: Browser, service: Service, model: Path, connection: Redis) -> None:
     """An evaluation that is none, one with markup in it, and a place with markup in its name."""
     script = "<script>document.title = 'owned'</script>"
