@@ -30,6 +30,7 @@ from redis import Redis
 
 from preflight.redis.server.embedded import redis_server
 from tools.bench.record import Record, judged, samples, start
+from tools.faults.machines import free_port
 from worker.config.settings import load, service_environment
 from worker.models.promoting import promote_artifact
 from worker.models.store import Author, ModelStore, open_store
@@ -94,13 +95,6 @@ def process(command: Sequence[str], environment: dict[str, str], cores: set[int]
     finally:
         started.terminate()
         started.wait()
-
-
-def free_port() -> int:
-    """Return a port that nothing listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-    return port
 
 
 class Connection:

@@ -1,7 +1,8 @@
 """Live view of a job in a terminal; needs the extra `cli`."""
 
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from redis.exceptions import RedisError
@@ -31,23 +32,34 @@ def terminal() -> Console | None:
 def watch(console: Console, client: Client, job_id: str) -> AnyEvent | None:
     """Show a job until it has ended, leave the final drawing in the terminal, and return the last event."""
     timeline, drawn, fresh = JobTimeline(job_id), 0.0, False
+    with drawing(console, timeline) as draw:
+        for update in client.follow(job_id):
+            if timeline.last is None and not isinstance(update, Silence) and update.seq > 1:
+                _apply_trimmed(timeline, client, update)
+            fresh |= timeline.apply(update)
+            if time.monotonic() - drawn < (MIN_REFRESH_SECONDS if fresh else IDLE_REFRESH_SECONDS):
+                continue
+            if timeline.status == "queued" and timeline.redis_problem is None:
+                timeline.jobs_ahead = _position(client, job_id)
+            draw()
+            drawn, fresh = time.monotonic(), False
+    return timeline.last
+
+
+@contextmanager
+def drawing(console: Console, timeline: JobTimeline, *, keep_empty: bool = True) -> Iterator[Callable[[], None]]:
+    """Yield what draws the timeline on the whole terminal; afterwards leave the final drawing there.
+
+    `keep_empty`: also where no event came.
+    """
     try:
         with Live(
             console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
         ) as live:
-            for update in client.follow(job_id):
-                if timeline.last is None and not isinstance(update, Silence) and update.seq > 1:
-                    _apply_trimmed(timeline, client, update)
-                fresh |= timeline.apply(update)
-                if time.monotonic() - drawn < (MIN_REFRESH_SECONDS if fresh else IDLE_REFRESH_SECONDS):
-                    continue
-                if timeline.status == "queued" and timeline.redis_problem is None:
-                    timeline.jobs_ahead = _position(client, job_id)
-                live.update(render(timeline, console, console.height), refresh=True)
-                drawn, fresh = time.monotonic(), False
+            yield lambda: live.update(render(timeline, console, console.height), refresh=True)
     finally:
-        console.print(render(timeline, console, console.height - PROMPT_LINES))
-    return timeline.last
+        if keep_empty or timeline.last is not None:
+            console.print(render(timeline, console, console.height - PROMPT_LINES))
 
 
 def _apply_trimmed(timeline: JobTimeline, client: Client, first: AnyEvent) -> None:
