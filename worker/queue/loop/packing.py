@@ -31,6 +31,8 @@ JOIN_LOOK_SECONDS: Final = 0.05
 """Between two looks whether companions have ended."""
 CLAIMING_SECONDS: Final = 10.0
 """Seconds within which a job that was taken has its lease."""
+SEEN_SECONDS: Final = 3.0
+"""For which a lease that was there counts as there; it lasts 12 s by itself."""
 MAX_ID_BYTES: Final = 256
 
 
@@ -53,6 +55,8 @@ class Packing:
             else None
         )
         """None: one job runs at a time, and others of the host are not looked at."""
+        self._seen_until: dict[str, float] = {}
+        """Jobs of other workers that had their lease, and until when that counts, by the monotonic clock."""
         self._turn: int | None = None
         self._companions: list[WorkHorse] = []
         self._idle_since = time.monotonic()
@@ -184,7 +188,13 @@ class Packing:
         """
         if not entry.job_id or time.time() - entry.began < CLAIMING_SECONDS:
             return True
-        return bool(self._connection.exists(keys.lease(entry.job_id)))
+        now = time.monotonic()
+        if now >= self._seen_until.get(entry.job_id, 0.0):  # each look for a job asks several times
+            self._seen_until = {job_id: until for job_id, until in self._seen_until.items() if until > now}
+            if not self._connection.exists(keys.lease(entry.job_id)):
+                return False
+            self._seen_until[entry.job_id] = now + SEEN_SECONDS
+        return True
 
     def _allowed(self, arbiter: Arbiter) -> Permission | None:
         """Return the permission to begin the next job of the queue; None: it has to wait, or there is none."""
