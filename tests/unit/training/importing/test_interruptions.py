@@ -20,6 +20,7 @@ from training.data.dataset_store import open_dataset
 from training.importing.decoding import pool
 from training.importing.decoding.pool import Pool
 from training.importing.decoding.task import Task
+from training.importing.difference import compare
 from training.importing.shards import Decoded, Shard
 
 STEPS = """
@@ -94,6 +95,25 @@ def test_decoded_tasks_are_not_decoded_again(tmp_path: Path, monkeypatch: pytest
     version = imported(data, source)
     assert len(asked) == 1
     assert version.sha256 == imported(tmp_path / "other", source).sha256
+
+
+def test_a_changed_folder_is_read_again_only_where_it_has_changed(tmp_path: Path) -> None:
+    """A picture whose file has its size and time still is taken from the version before: here another one is there."""
+    source, data = save_tree(tmp_path / "source", 30), tmp_path / "data"
+    first = imported(data, source, keep_duplicates=True)
+    kept, replaced = source / "disc" / "3.png", source / "disc" / "4.png"
+    content, status = kept.read_bytes(), kept.stat()
+    kept.write_bytes(b"x" * len(content))  # cannot be decoded
+    os.utime(kept, ns=(status.st_atime_ns, status.st_mtime_ns))
+    replaced.write_bytes((source / "ring" / "4.png").read_bytes())
+    save_tree(source, 2, first=30)
+    second = imported(data, source, keep_duplicates=True)
+    assert (second.reference, second.samples - first.samples) == ("mine@2", 8)
+    found = compare(Catalog(data), first, second)
+    assert (found["added"], found["removed"]) == (8, 1)
+    kept.write_bytes(content)
+    assert second.sha256 == imported(tmp_path / "other", source, keep_duplicates=True).sha256
+    assert imported(data, source, size=(14, 14)).shape == (1, 14, 14)  # another form: each is read
 
 
 def test_two_imports_of_one_name_at_once(tmp_path: Path) -> None:
