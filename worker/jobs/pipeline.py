@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
+from pydantic import JsonValue
 from redis.exceptions import RedisError
 
 from preflight.errors import Cancelled, GroupShort, PreflightError
@@ -117,11 +118,12 @@ def _run_stages(context: JobContext, job: TrainJob) -> Finished:
 def train_and_publish(training: TrainingRun) -> Finished:
     """Train, publish and finish; the ONNX file, the report and exports follow as extras."""
     context = training.context
-    figures = {
+    figures: dict[str, JsonValue] = {
         **training.run(),
         "artifact": str(context.paths.artifact),
         "dataset": training.store.name,
         "dataset_sha256": training.store.sha256,
+        "class_names": [*training.store.class_names] or None,
         "parent": training.parent.lineage.model_dump(mode="json") if training.parent else None,
         "predicted_epoch_s": training.choice.predicted_epoch_s,
     }
