@@ -88,6 +88,8 @@ PROVEN = {
     "preflight data add photos ./photos": (DATA_TEST, "test_a_row_of_the_table", "needs pictures"),
     "preflight data diff photos@1 photos@2": (DATA_TEST, "test_the_commands_about_versions", "needs two versions"),
     "preflight data alias production photos@1": (DATA_TEST, "test_the_commands_about_versions", "needs a version"),
+    "preflight data relabel photos@2 changes.csv":
+        (DATA_TEST, "test_the_commands_about_versions", "needs two versions"),
     "preflight data remove photos@2": (DATA_TEST, "test_the_commands_about_versions", "needs two versions"),
     "PREFLIGHT_DATA_SOURCES=s3://lab/ preflight data add photos s3://lab/photos/":
         (SOURCES_TEST, "test_a_folder_and_an_archive_below_an_allowed_prefix", "needs a bucket"),
