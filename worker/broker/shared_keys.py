@@ -40,6 +40,7 @@ def shared_keys(queue: Queue, worker_name: str) -> Mapping[str, str]:
         keys.rq_worker(worker_name): "hash",
         keys.rq_worker_executions(worker_name): "set",
         keys.offers(queue.name): "hash",
+        keys.imports(queue.name): "hash",
         keys.idle_workers(queue.name): "zset",
         keys.QUARANTINE: "hash",
         keys.TOTALS: "hash",
