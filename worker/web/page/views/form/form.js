@@ -9,8 +9,8 @@ import { readJobSchema } from "./schema.js";
 /** Fields that most runs set; the others are behind "More settings". */
 const FIRST = ["dataset", "recipe", "model", "epochs", "batch_size", "learning_rate", "seed", "job_id"];
 
-/** Show the form in `place`, filled with the request of the job `from`, or with null empty. */
-export async function showForm(place, from, { connection, signal }) {
+/** Show the form in `place`, filled with the request of the job `from`, or with null empty but for `dataset`. */
+export async function showForm(place, from, { connection, signal }, dataset = null) {
   document.title = "New job - preflight";
   const title = from === null ? "Start a job" : "Run again with…";
   const heading = h("h1", { tabindex: "-1" }, title);
@@ -28,7 +28,7 @@ export async function showForm(place, from, { connection, signal }) {
       return true;
     }
     const schema = await readJobSchema(signal);
-    const { given, note } = from === null ? { given: { dataset: "mnist" }, note: null } : await requestOf(from, signal);
+    const { given, note } = from === null ? { given: { dataset: dataset ?? "mnist" }, note: null } : await requestOf(from, signal);
     form = new JobForm(schema, given, note).element;
     return true;
   }
