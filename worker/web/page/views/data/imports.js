@@ -4,6 +4,9 @@ import { Problem, request } from "../../lib/api.js";
 import { fill, h, setText } from "../../lib/dom.js";
 import { duration, number, sentence } from "../../lib/format.js";
 
+/** Ids of the imports that this browser began, until they are hidden. */
+const STORED = "preflight-imports";
+const MOST = 20;
 const ENDED = ["finished", "refused", "cancelled"];
 const TITLES = {
   import: ({ name, file }) => `${name} from ${file}`,
@@ -25,11 +28,13 @@ export class ImportList {
     this.#signal = signal;
     this.#onEnd = onEnd;
     this.element = h("div", this.#error, this.#list);
+    for (const id of stored()) this.#askForEnd(id);
   }
 
   /** Add an import that was just accepted. */
   add(state) {
     this.#shown.set(state.import_id, state);
+    store([state.import_id, ...stored().filter((id) => id !== state.import_id)]);
     this.#draw();
   }
 
@@ -50,9 +55,7 @@ export class ImportList {
       this.#draw();
       if (ENDED.includes(state.status)) this.#onEnd();
     } catch (problem) {
-      if (!(problem instanceof Problem) || problem.isTransient) return;
-      this.#shown.delete(id);
-      this.#draw();
+      if (problem instanceof Problem && !problem.isTransient) this.#hide(id);
     }
   }
 
@@ -84,6 +87,7 @@ export class ImportList {
 
   #hide(id) {
     this.#shown.delete(id);
+    store(stored().filter((other) => other !== id));
     this.#draw();
   }
 
@@ -95,6 +99,22 @@ export class ImportList {
       if (!(problem instanceof Problem)) throw problem;
       setText(this.#error, problem.message);
     }
+  }
+}
+
+function stored() {
+  try {
+    return JSON.parse(localStorage.getItem(STORED) ?? "[]").filter((id) => /^[0-9a-f]{16}$/.test(id));
+  } catch {
+    return [];
+  }
+}
+
+function store(ids) {
+  try {
+    localStorage.setItem(STORED, JSON.stringify(ids.slice(0, MOST)));
+  } catch {
+    // a browser that keeps nothing: they are shown while the page is open
   }
 }
 
