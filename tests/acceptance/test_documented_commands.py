@@ -38,6 +38,7 @@ PROCESSES_TEST = "tests/integration/worker/queue/test_worker_processes.py"
 PACKING_TEST = "tests/integration/worker/queue/test_packing.py"
 MODELS_TEST = "tests/unit/worker/cli/commands/test_models_command.py"
 RUN_TEST = "tests/integration/preflight/launch/test_command.py"
+ISSUES_TEST = "tests/integration/worker/jobs/test_label_issues.py"
 DATA_TEST = "tests/acceptance/test_data_sources.py"
 SOURCES_TEST = "tests/unit/worker/jobs/local/test_remote_source.py"
 EXPORTED = (
@@ -88,6 +89,8 @@ PROVEN = {
     "preflight data add photos ./photos": (DATA_TEST, "test_a_row_of_the_table", "needs pictures"),
     "preflight data diff photos@1 photos@2": (DATA_TEST, "test_the_commands_about_versions", "needs two versions"),
     "preflight data alias production photos@1": (DATA_TEST, "test_the_commands_about_versions", "needs a version"),
+    "preflight data issues photos@2":
+        (ISSUES_TEST, "test_wrong_labels_are_found_and_mended", "a training more"),
     "preflight data relabel photos@2 changes.csv":
         (DATA_TEST, "test_the_commands_about_versions", "needs two versions"),
     "preflight data remove photos@2": (DATA_TEST, "test_the_commands_about_versions", "needs two versions"),

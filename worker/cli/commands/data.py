@@ -126,6 +126,34 @@ def diff(before: str, after: str, as_json: bool) -> None:
     click.echo(json.dumps(found) if as_json else format_difference(found))
 
 
+@data.command("issues")
+@click.argument("dataset", metavar="NAME[@N]")
+@click.option("--folds", type=click.IntRange(2, 10), default=2, show_default=True,
+              help="Trainings, each without a part of the samples, which it then judges.")  # fmt: skip
+@click.option("--most", type=click.IntRange(1, 10_000), default=1_000, show_default=True, help="Samples to list.")
+@as_json_option
+def issues(dataset: str, folds: int, most: int, as_json: bool) -> None:
+    """List the samples whose labels look wrong, the most suspicious first.
+
+    It trains a small network on the other samples, and says on stderr how long that will take; Ctrl-C ends it. The
+    first two columns of what is printed are what `preflight data relabel` takes.
+    """
+    from preflight.cli.formatting.text import printable
+    from worker.jobs.local.issues import issues_local
+
+    def tell(seconds: float) -> None:
+        click.echo(f"takes some {seconds:,.0f} s", err=True)
+
+    found = issues_local(dataset, load_settings(), tell, folds=folds, most=most)
+    if as_json:
+        click.echo(found.model_dump_json())
+        return
+    click.echo(f"{found.estimated:,} of {found.samples:,} labels look wrong", err=True)
+    for each in found.issues:
+        row = (str(each.sample), printable(each.suggested), printable(each.given), f"{each.own:.4f}")
+        click.echo(",".join(f'"{text}"' if "," in text else text for text in row))
+
+
 @data.command("relabel")
 @click.argument("dataset", metavar="NAME[@N]")
 @click.argument("changes", type=UncheckedPath())
