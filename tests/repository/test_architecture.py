@@ -25,8 +25,7 @@ LAYERS = {
         "choose",
     ),
     "worker": (
-        "client config report wire", "broker models state", "events exporters", "admission", "jobs", "queue", "web",
-        "cli",
+        "client config wire", "broker models state", "events features", "admission", "jobs", "queue", "web", "cli",
     ),
 }  # fmt: skip
 """Room -> its packages and modules from the lowest layer up: each imports only itself and those of lower layers."""
@@ -67,9 +66,9 @@ CHILD_SIDE = {
     "training/models/layers.py", "training/models/resnet.py", "training/models/weight_gradients.py",
     "training/optim/factory.py", "training/optim/muon.py", "training/optim/untraced.py",
     "training/system/reference_workload.py",
-    "worker/report/calibration.py", "worker/report/calibration_plots.py", "worker/report/page.py",
-    "worker/report/plots.py", "worker/report/svg.py", "worker/report/templates/__init__.py",
-    "worker/report/test_set.py",
+    "worker/features/report/calibration.py", "worker/features/report/calibration_plots.py",
+    "worker/features/report/page.py", "worker/features/report/plots.py", "worker/features/report/svg.py",
+    "worker/features/report/templates/__init__.py", "worker/features/report/test_set.py",
 }  # fmt: skip
 """Modules that only child processes import, and that may therefore import torch at module scope; and those that only
 `preflight data add` imports, with numpy."""

@@ -24,8 +24,8 @@ from preflight.wire import JOB_TYPE, AnyEvent, TrainingDone, TrainJob, parse_job
 from training.data.prepare import available
 from worker.cli.context import require_one_worker
 from worker.config.settings import Settings, service_environment
+from worker.features.report.request import TIMEOUT_SECONDS
 from worker.jobs.local.training import dataset_local
-from worker.report.request import TIMEOUT_SECONDS
 
 LOCAL: Final = "127.0.0.1"
 WORKER_STOP_TIMEOUT: Final = 1.0

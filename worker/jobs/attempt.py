@@ -15,7 +15,7 @@ from worker.admission.admitted_job import AdmittedJob
 from worker.broker.fencing import Fence
 from worker.events.log_sink import LogSink
 from worker.events.redis_sink import RedisSink
-from worker.exporters.tensorboard import tensorboard_sinks
+from worker.features.exporters.tensorboard import tensorboard_sinks
 from worker.jobs.context import JobContext
 from worker.jobs.group.seats import LeaderSeats
 from worker.jobs.heartbeat import AttemptHeartbeat, ExtrasControl

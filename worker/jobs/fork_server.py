@@ -14,7 +14,7 @@ PRELOADED: Final = (
     "calibration.measure.benchmark", "training.artifacts.onnx_child",
 )  # fmt: skip
 """Modules that the children of every job import. matplotlib is none: nobody waits for a report, and it takes 28 MB."""
-REPORTING: Final = ("worker.report.child", "worker.report.page")
+REPORTING: Final = ("worker.features.report.child", "worker.features.report.page")
 """Modules that the report imports; torch is none of them."""
 MIN_BYTES: Final = 480 << 20
 """Memory of a container, or of a share of it, below which none is started: half a GB has room for it and its children,

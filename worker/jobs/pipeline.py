@@ -14,6 +14,8 @@ from preflight.wire.configuration import configuration, request_of
 from training.artifacts.onnx_child import OnnxRequest
 from training.system.requirements import require_onnx_packages
 from worker.broker.fencing import Superseded
+from worker.features.report.facts import facts, group_facts
+from worker.features.report.request import ReportRequest
 from worker.jobs.context import JobContext
 from worker.jobs.outcome import Failed, Finished, Outcome, Stopped
 from worker.jobs.stages.dataset import pin_dataset, prepare_dataset
@@ -23,8 +25,6 @@ from worker.jobs.stages.parent import find_parent
 from worker.jobs.stages.planning import detect_resources, select_plan
 from worker.jobs.stages.publishing import finish, publish_model, recover_published, result_of
 from worker.jobs.stages.training import TrainingRun
-from worker.report.facts import facts, group_facts
-from worker.report.request import ReportRequest
 from worker.state.control import Interrupted
 
 T = TypeVar("T")

@@ -69,8 +69,8 @@ def _check_report(path: Path, *, calibrates: bool) -> None:
 
 def _write_report(path: Path, found: Calibrated, settings: Settings) -> None:
     from preflight.files.atomic_files import write_atomically
+    from worker.features.report.facts import facts
     from worker.jobs.local.calibration_report import render_calibration
-    from worker.report.facts import facts
 
     finding = found.choice.finding
     if finding is None:

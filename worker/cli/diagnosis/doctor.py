@@ -27,7 +27,7 @@ from training.data.prepare import available, explain_absence
 from training.system.requirements import explain_missing_bytecode, explain_no_code, explain_shared_memory
 from worker.cli.diagnosis.health import ask_web
 from worker.config.settings import DEFAULT_PORT, Settings
-from worker.exporters.base import exports, probe
+from worker.features.exporters.base import exports, probe
 
 CONNECT_SECONDS = 2
 """For which Redis is waited for."""

@@ -23,7 +23,7 @@ from preflight.numbers import MIB, plural, rough_interval
 from worker.cli.formatting.choices import format_cost
 from worker.cli.formatting.plans import format_prediction
 from worker.events.sentences import as_sentence
-from worker.report.facts import facts
+from worker.features.report.facts import facts
 
 LABEL_WIDTH: Final = 13
 

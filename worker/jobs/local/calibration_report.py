@@ -7,8 +7,8 @@ from calibration.result import CalibrationResult
 from training.process.runner import run_child
 from training.system.requirements import require_packages
 from worker.config.settings import Settings, child_environment
-from worker.report import child
-from worker.report.request import PACKAGES, REPORT, REQUEST, CalibrationReportRequest
+from worker.features.report import child
+from worker.features.report.request import PACKAGES, REPORT, REQUEST, CalibrationReportRequest
 
 
 def require_report_packages() -> None:

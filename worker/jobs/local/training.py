@@ -21,8 +21,8 @@ from training.system.requirements import require_training_packages
 from worker.config.settings import Settings
 from worker.events.log_sink import LogSink
 from worker.events.sink import Sink
-from worker.exporters.base import ExportRequest, exports, require_usable
-from worker.exporters.tensorboard import tensorboard_sinks
+from worker.features.exporters.base import ExportRequest, exports, require_usable
+from worker.features.exporters.tensorboard import tensorboard_sinks
 from worker.jobs.context import JobContext
 from worker.jobs.outcome import Failed, Finished
 from worker.jobs.pipeline import run_pipeline

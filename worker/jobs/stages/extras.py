@@ -11,13 +11,13 @@ from preflight.recognizer.onnx import ONNX
 from preflight.wire import AnyEvent, ArtifactUploaded, OnnxReady, ReportReady, TrainResult
 from training.artifacts import onnx_child
 from training.artifacts.onnx_child import OnnxRequest
-from worker.exporters.base import Destination, ExportRequest, exports
+from worker.features.exporters.base import Destination, ExportRequest, exports
+from worker.features.report import child as report_child
+from worker.features.report import request as report_request
+from worker.features.report.request import REPORT, ReportRequest
 from worker.jobs.context import JobContext
 from worker.jobs.stages.child_runner import run_job_child
 from worker.jobs.stages.pending_extras import Extra, Extras, pending_attempts, read_pending
-from worker.report import child as report_child
-from worker.report import request as report_request
-from worker.report.request import REPORT, ReportRequest
 from worker.state.control import Interrupted
 
 ONNX_TIMEOUT: Final = 600.0

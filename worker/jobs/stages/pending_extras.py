@@ -12,7 +12,7 @@ from preflight.contract.spec import STRICT
 from preflight.files.atomic_files import read_text, write_atomically
 from preflight.wire import TrainResult
 from training.artifacts.onnx_child import OnnxRequest
-from worker.report.request import ReportRequest
+from worker.features.report.request import ReportRequest
 from worker.state.paths import attempts
 
 FILE_NAME: Final = "extras.json"

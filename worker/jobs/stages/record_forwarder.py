@@ -3,8 +3,8 @@
 from typing import Final
 
 from preflight.files.journal import Record
+from worker.features.report.request import LossHistory
 from worker.jobs.context import JobContext
-from worker.report.request import LossHistory
 
 EVENTS_BY_RECORD: Final = {
     "progress": "progress", "epoch": "epoch_done", "prediction": "prediction_checked", "profile": "training_profile",

@@ -16,9 +16,9 @@ from training.artifacts.model_dir import MANIFEST, MODEL
 from training.artifacts.predictions import PREDICTIONS
 from training.step.profiler import TRACE
 from worker.config.settings import Settings
-from worker.exporters.upload import FileSystem
-from worker.exporters.upload_child import open_store
-from worker.report.request import REPORT
+from worker.features.exporters.upload import FileSystem
+from worker.features.exporters.upload_child import open_store
+from worker.features.report.request import REPORT
 
 FILES: Final[Mapping[str, str]] = {
     MODEL: "application/octet-stream", ONNX: "application/octet-stream", PREDICTIONS: "application/octet-stream",

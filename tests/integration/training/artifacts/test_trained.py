@@ -28,8 +28,8 @@ from training.data.dataset_store import open_dataset
 from training.process.child import Child
 from training.process.runner import iter_records
 from worker.config.settings import Settings
-from worker.report import child as report_child
-from worker.report.request import REPORT, REQUEST, ReportRequest
+from worker.features.report import child as report_child
+from worker.features.report.request import REPORT, REQUEST, ReportRequest
 
 pytestmark = pytest.mark.covers_children
 

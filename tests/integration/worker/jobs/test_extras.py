@@ -17,9 +17,9 @@ from preflight.container.resources import detect
 from preflight.redis import keys
 from preflight.wire import AnyEvent, JobWarning
 from worker.config.settings import Settings
+from worker.features.report.request import REPORT
 from worker.queue.maintenance.extras_room import may_run_beside
 from worker.queue.worker import BLMOVE_TIMEOUT
-from worker.report.request import REPORT
 from worker.state.paths import JOBS
 
 REPORTING = {"PREFLIGHT_REPORT": "auto"}

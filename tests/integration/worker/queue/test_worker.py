@@ -43,8 +43,8 @@ from worker.admission import quarantine
 from worker.broker.connect import ClockSkew, connect
 from worker.config.settings import Settings
 from worker.events.sentences import as_sentence
+from worker.features.report.request import REPORT
 from worker.queue.worker import PreflightWorker
-from worker.report.request import REPORT
 from worker.state.worker_lock import DIRECTORY
 
 

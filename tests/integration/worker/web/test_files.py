@@ -21,7 +21,7 @@ from preflight.wire import STATE_TTL, TrainingDone
 from training.artifacts.model_dir import MANIFEST, MODEL, save
 from training.artifacts.predictions import PREDICTIONS
 from worker.config.settings import Settings
-from worker.report.request import REPORT
+from worker.features.report.request import REPORT
 from worker.web.auth import WAYS
 from worker.web.files.file_response import RangeNotSatisfiable, byte_range
 from worker.web.files.tickets import SECONDS, Tickets

@@ -25,8 +25,8 @@ from training.artifacts.model_dir import MANIFEST, MODEL
 from training.artifacts.predictions import PREDICTIONS, read
 from training.data.dataset_store import read_test_images
 from worker.config.settings import Settings
+from worker.features.report.request import REPORT
 from worker.jobs.local.predict import ImagePrediction, predict_local
-from worker.report.request import REPORT
 
 PIXELS = """
 return [...document.querySelectorAll(".errors img")].map((image) => {

@@ -25,9 +25,9 @@ from calibration.result import CalibrationResult, Confirmation, MemoryFit, Memor
 from preflight.contract.plan import Plan
 from preflight.contract.verdicts import Confidence, TrialKnob, Verdict
 from training.prediction import Prediction
-from worker.report.calibration import calibration_page, winner
-from worker.report.calibration_plots import MAX_RATIO, clip
-from worker.report.request import CalibrationReportRequest
+from worker.features.report.calibration import calibration_page, winner
+from worker.features.report.calibration_plots import MAX_RATIO, clip
+from worker.features.report.request import CalibrationReportRequest
 
 FACTS = {"processors": "4 cores (quota 2.0)", "memory": "1.50 GiB"}
 NASTY = "</title><script>alert('x')</script>\"&amp;<img src=//x>"

@@ -14,7 +14,7 @@ from preflight import numbers
 from training.artifacts.metrics import EvaluationMetrics
 from training.prediction import Prediction
 from training.step.train_state import EpochDone
-from worker.report.svg import ACCENT, INK, OWN, PALE, SOFT, draw_svg
+from worker.features.report.svg import ACCENT, INK, OWN, PALE, SOFT, draw_svg
 
 MAX_POINTS: Final = 512
 MAX_LABEL: Final = 14

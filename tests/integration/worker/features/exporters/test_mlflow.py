@@ -10,10 +10,10 @@ from pydantic import JsonValue
 from preflight.errors import TimedOut
 from preflight.files.journal import JournalWriter
 from training.artifacts.model_dir import save
-from worker.exporters import base, retry
-from worker.exporters.mlflow_child import connect
-from worker.exporters.mlflow_run import log_run
-from worker.exporters.training_history import JOURNAL, read_finished_job
+from worker.features.exporters import base, retry
+from worker.features.exporters.mlflow_child import connect
+from worker.features.exporters.mlflow_run import log_run
+from worker.features.exporters.training_history import JOURNAL, read_finished_job
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -16,12 +16,12 @@ from training.artifacts.metrics import EvaluationMetrics, evaluation_metrics
 from training.artifacts.predictions import PREDICTIONS, read
 from training.step.profiler import PHASES
 from training.step.train_state import EpochDone
-from worker.report import plots
-from worker.report.calibration import calibration_section
-from worker.report.forked import Fork
-from worker.report.request import Group, ReportRequest
-from worker.report.templates import render_template
-from worker.report.test_set import section_of_test_set
+from worker.features.report import plots
+from worker.features.report.calibration import calibration_section
+from worker.features.report.forked import Fork
+from worker.features.report.request import Group, ReportRequest
+from worker.features.report.templates import render_template
+from worker.features.report.test_set import section_of_test_set
 
 MAX_EPOCHS: Final = 100
 """Epochs that are shown with the manifest."""

@@ -10,8 +10,8 @@ from structlog.testing import capture_logs
 
 from preflight.contract.spec import DEFAULTS
 from preflight.wire import EVENT
-from worker.exporters.tensorboard import TensorBoardSink
-from worker.exporters.tfevents import masked_crc
+from worker.features.exporters.tensorboard import TensorBoardSink
+from worker.features.exporters.tfevents import masked_crc
 
 CONFIG: dict[str, JsonValue] = {
     "type": "training_config", "threads": 1, "interop": 1, "micro_batch": 32, "precision": "float32",

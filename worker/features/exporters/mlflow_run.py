@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Final
 
 from preflight.errors import ArtifactError
-from worker.exporters.mlflow_server import explain_elsewhere, open_experiment
-from worker.exporters.training_history import FinishedJob
+from worker.features.exporters.mlflow_server import explain_elsewhere, open_experiment
+from worker.features.exporters.training_history import FinishedJob
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

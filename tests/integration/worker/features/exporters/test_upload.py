@@ -16,10 +16,10 @@ from preflight.errors import ArtifactError, InvalidConfig, MissingPackage
 from preflight.files.journal import JournalReader, JournalWriter
 from training.artifacts.model_dir import MANIFEST, MODEL, save
 from worker.config.settings import load
-from worker.exporters import retry
-from worker.exporters.base import ExportRequest, exports
-from worker.exporters.upload import PART_SIZE
-from worker.exporters.upload_child import open_store, run
+from worker.features.exporters import retry
+from worker.features.exporters.base import ExportRequest, exports
+from worker.features.exporters.upload import PART_SIZE
+from worker.features.exporters.upload_child import open_store, run
 
 TRACE = "trace.json"
 

@@ -10,9 +10,9 @@ from preflight.files.journal import JournalWriter
 from preflight.packages import how_to_install
 from training.process.child_main import serve_request
 from worker.config.settings import load
-from worker.exporters.base import REQUEST, ExportRequest
-from worker.exporters.retry import describe_error
-from worker.exporters.upload import FileSystem, probe_store, upload_model
+from worker.features.exporters.base import REQUEST, ExportRequest
+from worker.features.exporters.retry import describe_error
+from worker.features.exporters.upload import FileSystem, probe_store, upload_model
 
 WITH_DIRECTORIES: Final = ("file", "local", "ftp", "sftp", "ssh", "smb", "webdav", "hdfs", "webhdfs", "arrow_hdfs")
 """Schemes whose directories have to be made; on the others, a misspelt bucket must not be created."""

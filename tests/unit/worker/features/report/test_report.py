@@ -19,15 +19,15 @@ from training.artifacts.onnx_child import OnnxRequest
 from training.data.dataset_info import DatasetInfo
 from training.system import requirements
 from worker.broker.fencing import Superseded
+from worker.features.report import request as report_request
+from worker.features.report.facts import group_facts
+from worker.features.report.request import MAX_POINTS, LossHistory, ReportRequest
+from worker.features.report.templates import render_template
 from worker.jobs.context import JobContext
 from worker.jobs.outcome import Failed
 from worker.jobs.pipeline import run_pipeline
 from worker.jobs.stages.extras import add_extras, select_extras
 from worker.jobs.stages.pending_extras import Extras
-from worker.report import request as report_request
-from worker.report.facts import group_facts
-from worker.report.request import MAX_POINTS, LossHistory, ReportRequest
-from worker.report.templates import render_template
 from worker.state.control import Interrupted
 
 RESULT = TrainResult(job_id="j", attempt=1, status="finished")

@@ -17,7 +17,7 @@ from preflight.wire import EpochDone, Progress
 from training.artifacts.model_dir import read_manifest
 from training.loop import child as training_child
 from training.process.child import file_name
-from worker.exporters.scalars import ResumeStep, Scalar, global_step, scalars_of
+from worker.features.exporters.scalars import ResumeStep, Scalar, global_step, scalars_of
 from worker.state.paths import attempts
 
 JOURNAL: Final = f"{file_name(training_child.MODULE)}.jsonl"

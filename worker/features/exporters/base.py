@@ -18,7 +18,7 @@ from preflight.errors import ArtifactError, PreflightError, error_from_reason
 from preflight.files.journal import Record
 from training.process.runner import run_child
 from worker.config.settings import Settings, export_environment
-from worker.exporters.refusals import NO_CHECKSUMS
+from worker.features.exporters.refusals import NO_CHECKSUMS
 
 IMPORT_TIMEOUT: Final = 60.0
 """Seconds in which a child imports its packages."""
@@ -85,7 +85,7 @@ class Export:
 
         try:
             return run_child(
-                f"worker.exporters.{self.name}_child", REQUEST.dump_json(request), directory, self.environment,
+                f"worker.features.exporters.{self.name}_child", REQUEST.dump_json(request), directory, self.environment,
                 task="upload", check=check_deadline, on_record=note_error,
             )  # fmt: skip
         except OSError as error:

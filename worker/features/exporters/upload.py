@@ -25,7 +25,7 @@ from preflight.errors import ArtifactError
 from preflight.files.atomic_files import LARGEST_TEXT, open_regular, sha256_of
 from preflight.files.journal import RecordWriter
 from training.artifacts.model_dir import MANIFEST, read_manifest
-from worker.exporters.retry import retry_export
+from worker.features.exporters.retry import retry_export
 
 PART_SIZE: Final = 8 << 20
 """Bytes per request; larger files are uploaded in parts."""

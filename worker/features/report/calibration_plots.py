@@ -12,8 +12,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from calibration.races.evaluation import GAIN
 from calibration.result import Confirmation, MemoryFit, MemoryProbe, Trial
 from preflight import numbers
-from worker.report.calibration_trials import number_trials
-from worker.report.svg import ACCENT, BAD, HAIR, INK, OWN, SOFT, draw_svg
+from worker.features.report.calibration_trials import number_trials
+from worker.features.report.svg import ACCENT, BAD, HAIR, INK, OWN, SOFT, draw_svg
 
 MAX_RATIO: Final = 8.0
 """Ratios above this, or below its inverse, are drawn as arrows at the edge."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from worker.report.forked import Fork
+from worker.features.report.forked import Fork
 
 
 @pytest.fixture

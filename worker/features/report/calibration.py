@@ -10,10 +10,10 @@ from calibration.result import BatchTrial, CalibrationResult, Confirmation, Memo
 from calibration.verdicts import OUTCOMES, PHASES, VERDICTS, batch_sentence
 from preflight import numbers
 from preflight.contract.verdicts import ADOPTED
-from worker.report.calibration_plots import memory_of_micro_batches, speed_of_trials
-from worker.report.calibration_trials import HEADINGS, Row, compare_plans, trial_rows
-from worker.report.request import CalibrationReportRequest
-from worker.report.templates import render_template
+from worker.features.report.calibration_plots import memory_of_micro_batches, speed_of_trials
+from worker.features.report.calibration_trials import HEADINGS, Row, compare_plans, trial_rows
+from worker.features.report.request import CalibrationReportRequest
+from worker.features.report.templates import render_template
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

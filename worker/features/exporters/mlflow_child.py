@@ -10,11 +10,11 @@ from preflight.files.journal import JournalWriter
 from preflight.packages import how_to_install
 from training.process.child_main import serve_request
 from worker.config.settings import load
-from worker.exporters.base import REQUEST, ExportRequest
-from worker.exporters.mlflow_run import log_run
-from worker.exporters.mlflow_server import explain_elsewhere, open_experiment
-from worker.exporters.retry import describe_error, retry_export
-from worker.exporters.training_history import read_finished_job
+from worker.features.exporters.base import REQUEST, ExportRequest
+from worker.features.exporters.mlflow_run import log_run
+from worker.features.exporters.mlflow_server import explain_elsewhere, open_experiment
+from worker.features.exporters.retry import describe_error, retry_export
+from worker.features.exporters.training_history import read_finished_job
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -10,8 +10,8 @@ from pydantic import JsonValue
 from preflight.contract.spec import TrainSpec
 from preflight.wire import AnyEvent, JobResumed, Progress, TrainingConfig, TrainJob, TrainResult
 from worker.config.settings import Settings
-from worker.exporters import tfevents
-from worker.exporters.scalars import ResumeStep, scalars_of
+from worker.features.exporters import tfevents
+from worker.features.exporters.scalars import ResumeStep, scalars_of
 
 
 class TensorBoardSink:

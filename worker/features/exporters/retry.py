@@ -8,7 +8,7 @@ from preflight.config.secrets import redact_urls
 from preflight.errors import ArtifactError, PreflightError
 from preflight.files.journal import RecordWriter
 from preflight.redis.retry import backoff
-from worker.exporters.refusals import explain_permanent
+from worker.features.exporters.refusals import explain_permanent
 
 BASE_PAUSE_SECONDS: Final = 0.5
 """Longest pause before the second try."""

@@ -14,7 +14,7 @@ from PIL import Image
 from preflight import numbers
 from training.artifacts.metrics import BINS, ClassScore, EvaluationMetrics, Mistake
 from training.data.dataset_store import read_test_images
-from worker.report import plots
+from worker.features.report import plots
 
 MAX_IMAGE_SIDE: Final = 112
 """Pixels; larger images are shrunk."""

@@ -7,7 +7,7 @@ from preflight.container.resources import Resources
 from preflight.contract.spec import TrainSpec
 from preflight.numbers import MIB, format_age, plural
 from preflight.wire import GroupEvent, GroupFormed, GroupMeasured
-from worker.report.request import Group
+from worker.features.report.request import Group
 
 
 def facts(choice: PlanChoice, spec: TrainSpec, resources: Resources) -> dict[str, str]:

@@ -12,9 +12,9 @@ from preflight.files.atomic_files import write_atomically
 from preflight.files.journal import JournalWriter
 from training.artifacts.model_dir import read_manifest
 from training.process.child_main import StopFlag, serve_request
-from worker.report.request import REPORT, REQUEST, CalibrationReportRequest, ReportRequest
+from worker.features.report.request import REPORT, REQUEST, CalibrationReportRequest, ReportRequest
 
-MODULE: Final = "worker.report.child"
+MODULE: Final = "worker.features.report.child"
 
 
 def run(
@@ -24,7 +24,7 @@ def run(
     began = time.perf_counter()
     gc.disable()  # this process ends after a few figures; it would take a sixth of their time
     if isinstance(request, CalibrationReportRequest):
-        from worker.report.calibration import calibration_page
+        from worker.features.report.calibration import calibration_page
 
         target, page = request.target, calibration_page(request)
     else:
@@ -37,7 +37,7 @@ def run(
 
 
 def _run_page(request: ReportRequest) -> str:
-    from worker.report.page import TrainingRecord, render
+    from worker.features.report.page import TrainingRecord, render
 
     manifest = read_manifest(request.artifact)
     if manifest is None:

@@ -18,16 +18,16 @@ from pydantic import JsonValue
 from preflight.errors import ArtifactError, PreflightError, TimedOut
 from training.artifacts.model_dir import save
 from worker.config.settings import load
-from worker.exporters import retry
-from worker.exporters.base import exports, probe
-from worker.exporters.mlflow_child import connect, probe_server
-from worker.exporters.mlflow_run import log_run
-from worker.exporters.mlflow_server import local_path, open_experiment
-from worker.exporters.refusals import NO_CHECKSUMS, explain_permanent
-from worker.exporters.retry import retry_export
-from worker.exporters.training_history import read_finished_job
-from worker.exporters.upload import probe_store
-from worker.exporters.upload_child import open_store
+from worker.features.exporters import retry
+from worker.features.exporters.base import exports, probe
+from worker.features.exporters.mlflow_child import connect, probe_server
+from worker.features.exporters.mlflow_run import log_run
+from worker.features.exporters.mlflow_server import local_path, open_experiment
+from worker.features.exporters.refusals import NO_CHECKSUMS, explain_permanent
+from worker.features.exporters.retry import retry_export
+from worker.features.exporters.training_history import read_finished_job
+from worker.features.exporters.upload import probe_store
+from worker.features.exporters.upload_child import open_store
 
 Answer = Callable[[BaseHTTPRequestHandler, bytes], tuple[int, bytes]]
 RUN = "0" * 32
@@ -334,7 +334,7 @@ def test_the_doctor_asks_each_destination_once(monkeypatch: pytest.MonkeyPatch, 
     assert list((tmp_path / "models").iterdir()) == []
     (tmp_path / "file").touch()
     (closed,) = exports(load(artifact_url=f"file://{tmp_path}/file/models"))
-    monkeypatch.setattr("worker.exporters.base.PROBE_TIMEOUT", 5.0)
+    monkeypatch.setattr("worker.features.exporters.base.PROBE_TIMEOUT", 5.0)
     with pytest.raises(PreflightError, match="Not a directory"):
         probe(closed)
 
