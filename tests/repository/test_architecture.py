@@ -25,7 +25,7 @@ LAYERS = {
         "choose",
     ),
     "worker": (
-        "client config wire", "broker models state", "events features", "admission", "jobs", "queue", "web", "cli",
+        "client config wire", "broker models state", "events", "admission", "jobs", "features", "queue", "web", "cli",
     ),
 }  # fmt: skip
 """Room -> its packages and modules from the lowest layer up: each imports only itself and those of lower layers."""
@@ -159,6 +159,14 @@ def test_imports_point_down(path: str) -> None:
     importer = part(path.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
     ours = [name for name in targets(path) if name.partition(".")[0] in ROOMS]
     assert [name for name in ours if not is_in_order(importer, part(name))] == []
+
+
+@pytest.mark.parametrize("path", modules())
+def test_nothing_imports_a_feature_but_the_list(path: str) -> None:
+    """A feature imports what is below, and no other feature: its folder can be deleted."""
+    features = {name.split(".")[2] for name in targets(path) if name.startswith("worker.features.")}
+    own = {path.split("/")[2]} if path.startswith("worker/features/") else set()
+    assert path == "worker/features/__init__.py" or features <= own
 
 
 @pytest.mark.parametrize("path", modules())

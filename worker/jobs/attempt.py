@@ -15,7 +15,6 @@ from worker.admission.admitted_job import AdmittedJob
 from worker.broker.fencing import Fence
 from worker.events.log_sink import LogSink
 from worker.events.redis_sink import RedisSink
-from worker.features.exporters.tensorboard import tensorboard_sinks
 from worker.jobs.context import JobContext
 from worker.jobs.group.seats import LeaderSeats
 from worker.jobs.heartbeat import AttemptHeartbeat, ExtrasControl
@@ -66,12 +65,12 @@ class Attempt:
             self.heartbeat = AttemptHeartbeat(
                 fence, self.events, worker.stop, recorder.start, timeout=rq_job.timeout, shares=settings.shares
             )
-            drawn = tensorboard_sinks(settings, job.request, job_id, attempt)
+            more = [each for one in worker.features for each in one.sinks(settings, job.request, job_id, attempt)]
             log = LogSink(job_id, attempt, enqueued_at=rq_job.enqueued_at)
             self._context = JobContext(
                 settings=settings, worker=worker.name, job_id=job_id, attempt=attempt, paths=paths,
                 enqueued_at=rq_job.enqueued_at,
-                sinks=(log, self.events, *drawn), control=self.heartbeat,
+                sinks=(log, self.events, *more), features=worker.features, control=self.heartbeat,
                 warnings=tuple(refused.values()), server=server, processors=_share(worker, server),
                 plans=RedisPlanStore(worker.connection, job_id, settings.state_ttl, self.heartbeat.heartbeat),
                 pin=RedisDatasetPin(

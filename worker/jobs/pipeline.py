@@ -8,14 +8,10 @@ from typing import TypeVar
 from redis.exceptions import RedisError
 
 from preflight.errors import Cancelled, GroupShort, PreflightError
-from preflight.recognizer.onnx import ONNX
 from preflight.wire import TrainJob, TrainResult
-from preflight.wire.configuration import configuration, request_of
-from training.artifacts.onnx_child import OnnxRequest
+from preflight.wire.configuration import request_of
 from training.system.requirements import require_onnx_packages
 from worker.broker.fencing import Superseded
-from worker.features.report.facts import facts, group_facts
-from worker.features.report.request import ReportRequest
 from worker.jobs.context import JobContext
 from worker.jobs.outcome import Failed, Finished, Outcome, Stopped
 from worker.jobs.stages.dataset import pin_dataset, prepare_dataset
@@ -115,7 +111,7 @@ def _run_stages(context: JobContext, job: TrainJob) -> Finished:
 
 
 def train_and_publish(training: TrainingRun) -> Finished:
-    """Train, publish and finish; the ONNX file, the report and exports follow as extras."""
+    """Train, publish and finish; what else follows is an extra."""
     context = training.context
     figures = {
         **training.run(),
@@ -125,37 +121,7 @@ def train_and_publish(training: TrainingRun) -> Finished:
         "parent": training.parent.lineage.model_dump(mode="json") if training.parent else None,
         "predicted_epoch_s": training.choice.predicted_epoch_s,
     }
-    extras = select_extras(
-        context,
-        result_of(context, figures, training.plan),
-        onnx=_onnx_request(training) if training.job.onnx else None,
-        report=_report_request(training),
-    )
+    extras = select_extras(context, result_of(context, figures, training.plan), training)
     saved = context.extras.save(extras)  # before anybody can see the model: the extras outlive every kill after that
     publish_model(context)
     return finish(context, extras, saved=saved)
-
-
-def _onnx_request(training: TrainingRun) -> OnnxRequest:
-    artifact = training.context.paths.artifact
-    return OnnxRequest(
-        artifact=artifact, target=artifact / ONNX, store=training.store.path, threads=training.plan.threads
-    )  # fmt: skip
-
-
-def _report_request(training: TrainingRun) -> ReportRequest:
-    context, choice = training.context, training.choice
-    return ReportRequest(
-        job_id=context.job_id,
-        artifact=context.paths.artifact,
-        store=training.store.path,
-        why=choice.why,
-        config=configuration(training.job),
-        facts=facts(choice, training.spec, training.resources),
-        finding=choice.finding,
-        prediction=choice.prediction if training.plan == choice.plan else None,
-        calibration_s=choice.calibration_seconds,
-        training_s=training.seconds,
-        losses=tuple(training.records.losses.points),
-        group=group_facts(context.group),
-    )

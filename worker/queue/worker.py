@@ -37,6 +37,7 @@ from worker.admission.admitted_job import AdmittedJob
 from worker.broker.rq_records import RqRecords
 from worker.broker.shared_keys import RedisRetry, shared_keys
 from worker.config.settings import Settings
+from worker.features import FEATURES
 from worker.jobs.worker_context import WorkerContext
 from worker.queue.intake import Intake
 from worker.queue.loop.chores import Chores
@@ -100,7 +101,7 @@ class PreflightWorker(Worker):
         self._intake = Intake(connection, queue, settings, records, self._retry)
         self._presence = Presence(self, connection, records, self._retry)
         self._commands = Commands(connection, self.pubsub_channel_name, settings, lambda: self._running)
-        shared = WorkerContext(connection, queue, name, settings, self._stop)
+        shared = WorkerContext(connection, queue, name, settings, self._stop, features=FEATURES)
         self._packing = Packing(shared, run_companion, is_companion=is_companion)
         shared = replace(shared, arbiter=self._packing.arbiter)
         self._chores = Chores(

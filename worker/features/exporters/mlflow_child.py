@@ -13,8 +13,9 @@ from worker.config.settings import load
 from worker.features.exporters.base import REQUEST, ExportRequest
 from worker.features.exporters.mlflow_run import log_run
 from worker.features.exporters.mlflow_server import explain_elsewhere, open_experiment
-from worker.features.exporters.retry import describe_error, retry_export
+from worker.features.exporters.retry import retry_export
 from worker.features.exporters.training_history import read_finished_job
+from worker.state.artifact_store import describe_error
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

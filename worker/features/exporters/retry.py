@@ -4,17 +4,15 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from preflight.config.secrets import redact_urls
 from preflight.errors import ArtifactError, PreflightError
 from preflight.files.journal import RecordWriter
 from preflight.redis.retry import backoff
 from worker.features.exporters.refusals import explain_permanent
+from worker.state.artifact_store import describe_error
 
 BASE_PAUSE_SECONDS: Final = 0.5
 """Longest pause before the second try."""
 MAX_PAUSE_SECONDS: Final = 30.0
-MAX_ERROR_LENGTH: Final = 300
-"""Characters of a service's error message."""
 PERMANENT_ERRORS: Final = (FileNotFoundError, PermissionError, NotImplementedError, ImportError)
 """Missing bucket, missing permission, read-only file system, missing package."""
 
@@ -41,8 +39,3 @@ def retry_export(action: Callable[[], T], report: RecordWriter) -> T:
                 raise ArtifactError(describe_error(error)) from error
             report.write("retry", {"message": describe_error(error)})
         time.sleep(next(pauses))
-
-
-def describe_error(error: Exception) -> str:
-    """Return an exception of a library on one line, without passwords of URLs."""
-    return redact_urls(f"{type(error).__name__}: {' '.join(str(error).split())}")[:MAX_ERROR_LENGTH]

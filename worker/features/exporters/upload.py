@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO, Final
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
@@ -26,27 +26,12 @@ from preflight.files.atomic_files import LARGEST_TEXT, open_regular, sha256_of
 from preflight.files.journal import RecordWriter
 from training.artifacts.model_dir import MANIFEST, read_manifest
 from worker.features.exporters.retry import retry_export
+from worker.state.artifact_store import FileSystem
 
 PART_SIZE: Final = 8 << 20
 """Bytes per request; larger files are uploaded in parts."""
 
 _OBJECT = TypeAdapter(dict[str, JsonValue])
-
-
-class FileSystem(Protocol):
-    """The part of fsspec's untyped file systems that is used."""
-
-    def open(self, path: str, mode: str, *, block_size: int) -> BinaryIO:
-        """Open a file."""
-
-    def info(self, path: str) -> Mapping[str, object]:
-        """Describe a file: its `size`, and what else the store says."""
-
-    def makedirs(self, path: str, *, exist_ok: bool) -> None:
-        """Make a directory and its parents."""
-
-    def rm_file(self, path: str) -> None:
-        """Delete a file."""
 
 
 class ChecksumMismatch(Exception):

@@ -10,9 +10,9 @@ from pydantic import TypeAdapter, ValidationError
 from preflight.errors import ArtifactError
 from preflight.files.atomic_files import write_atomically
 from preflight.files.journal import JournalWriter
-from training.artifacts.model_dir import read_manifest
+from training.artifacts.model_dir import REPORT, read_manifest
 from training.process.child_main import StopFlag, serve_request
-from worker.features.report.request import REPORT, REQUEST, CalibrationReportRequest, ReportRequest
+from worker.features.report.request import REQUEST, CalibrationReportRequest, ReportRequest
 
 MODULE: Final = "worker.features.report.child"
 

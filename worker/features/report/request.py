@@ -1,26 +1,20 @@
 """Requests for a report, which `child.py` renders."""
 
-from collections.abc import Mapping
 from dataclasses import field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from pydantic import JsonValue, TypeAdapter
+from pydantic import TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from calibration.result import CalibrationResult
 from preflight.contract.spec import STRICT
 from preflight.packages import how_to_install
 from preflight.wire.configuration import ConfigField
+from training.artifacts.model_dir import REPORT
 from training.prediction import Prediction
 
-REPORT: Final = "report.html"
-"""Beside the model."""
-TIMEOUT_SECONDS: Final = 60.0
-"""Seconds for a report: matplotlib may search all fonts of a slow disk at its first use."""
-MAX_POINTS: Final = 512
-"""Points of the training loss; a plot has no room for more."""
 PACKAGES: Final = ("matplotlib", "jinja2")
 
 
@@ -79,28 +73,6 @@ class CalibrationReportRequest:
 REQUEST: Final[TypeAdapter[ReportRequest | CalibrationReportRequest]] = TypeAdapter(
     ReportRequest | CalibrationReportRequest
 )
-
-
-class LossHistory:
-    """Training loss by window, thinned to fewer than `MAX_POINTS`."""
-
-    def __init__(self) -> None:
-        self.points: list[tuple[float, float]] = []
-        self._every = 1
-        self._seen = 0
-
-    def add(self, progress: Mapping[str, JsonValue]) -> None:
-        """Add a `progress` record; after a resume it replaces the points behind the checkpoint."""
-        match progress:
-            case {"epoch": int(epoch), "step": int(step), "steps": int(steps), "loss": float(loss)}:
-                at = epoch - 1 + step / steps
-                while self.points and self.points[-1][0] >= at:
-                    self.points.pop()
-                self._seen += 1
-                if self._seen % self._every == 0:
-                    self.points.append((at, loss))
-                if len(self.points) == MAX_POINTS:
-                    self.points, self._every = self.points[1::2], 2 * self._every
 
 
 def missing() -> str | None:

@@ -11,6 +11,7 @@ from preflight import Client
 from preflight.wire import ArtifactUploaded, JobWarning, TrainingDone
 from training.artifacts.model_dir import MANIFEST, MODEL
 from worker.config.settings import Settings
+from worker.features import FEATURES
 from worker.jobs.local.training import upload_local
 
 
@@ -78,5 +79,5 @@ def test_a_model_is_exported_by_the_next_worker(
             f"{settings.artifact_dir / 'late'}, and `preflight upload late` sends it"
         ]
         s3.reset()
-        assert upload_local("late", settings.model_copy(update={"artifact_url": url})) == [url]
+        assert upload_local("late", settings.model_copy(update={"artifact_url": url}), FEATURES) == [url]
         assert json.loads(s3.content(f"models/late/{MANIFEST}") or b"null")["attempt"] == 1

@@ -19,7 +19,8 @@ from worker.config.settings import load
 from worker.features.exporters import retry
 from worker.features.exporters.base import ExportRequest, exports
 from worker.features.exporters.upload import PART_SIZE
-from worker.features.exporters.upload_child import open_store, run
+from worker.features.exporters.upload_child import run
+from worker.state.artifact_store import open_store
 
 TRACE = "trace.json"
 

@@ -27,7 +27,7 @@ from worker.features.exporters.refusals import NO_CHECKSUMS, explain_permanent
 from worker.features.exporters.retry import retry_export
 from worker.features.exporters.training_history import read_finished_job
 from worker.features.exporters.upload import probe_store
-from worker.features.exporters.upload_child import open_store
+from worker.state.artifact_store import open_store
 
 Answer = Callable[[BaseHTTPRequestHandler, bytes], tuple[int, bytes]]
 RUN = "0" * 32
