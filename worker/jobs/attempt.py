@@ -16,7 +16,6 @@ from worker.broker.fencing import Fence
 from worker.events.log_sink import LogSink
 from worker.events.redis_sink import RedisSink
 from worker.jobs.context import JobContext
-from worker.jobs.group.seats import LeaderSeats
 from worker.jobs.heartbeat import AttemptHeartbeat, ExtrasControl
 from worker.jobs.outcome import Finished, Outcome, published_failure, stored_result
 from worker.jobs.outcome_recorder import OutcomeRecorder
@@ -33,8 +32,6 @@ from worker.state.spool import Spool
 
 FLUSH_TIMEOUT: Final = 1.0
 """Seconds for which an interrupted job waits for Redis to take its events; the rest stays in the spool."""
-GROUP_TTL: Final = 120
-"""Seconds for which Redis keeps a group after its leader's last word."""
 REFUSED: Final = "refused_options"
 """Entry of RQ's `job.meta`: its options that this worker does not do."""
 
@@ -76,7 +73,7 @@ class Attempt:
                 pin=RedisDatasetPin(
                     paths.job, worker.connection, job_id, settings.state_ttl, self.heartbeat.heartbeat
                 ),
-                seats=LeaderSeats(worker.connection, settings.queue, fence, ttl=GROUP_TTL),
+                fence=fence,
                 extras=ExtrasFile(paths.attempt, rq_id=rq_job.id, owner=fence.owner, request=job.request.digest()),
             )  # fmt: skip
             self._files = stack.pop_all()

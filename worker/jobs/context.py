@@ -10,9 +10,9 @@ from preflight.files.locks import Held
 from preflight.wire import EVENT, MAX_TEXT_LENGTH, ROUNDED, TrainResult
 from training.process.fork_server.client import ForkServer
 from training.system.digests import Digests
+from worker.broker.fencing import Fence
 from worker.config.settings import Settings, job_environment
 from worker.events.sink import Sink
-from worker.jobs.group.seats import LeaderSeats
 from worker.jobs.hooks import Feature
 from worker.jobs.stages.dataset_pin import DatasetPin
 from worker.jobs.stages.pending_extras import ExtrasStore
@@ -41,8 +41,8 @@ class JobContext:
     plans: PlanStore = field(default_factory=PlanStore)
     pin: DatasetPin | None = None
     """Where the version of the data set is kept; None: in the job's directory."""
-    seats: LeaderSeats | None = None
-    """For a group that this attempt leads; None: a job without Redis."""
+    fence: Fence | None = None
+    """Of the attempt; None: a job without Redis."""
     server: ForkServer | None = None
     """That forks the children of the job; None: they are fresh interpreters."""
     processors: ProcessorShare = field(default_factory=ProcessorShare)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
     from calibration.result import CalibrationResult
     from preflight.wire import TrainJob
+    from training.process.fork_server.client import ForkServer
     from worker.config.settings import Settings
     from worker.events.sink import Sink
     from worker.jobs.context import JobContext
+    from worker.jobs.stages.group import Group
     from worker.jobs.stages.training import TrainingRun
+    from worker.jobs.worker_context import WorkerContext
 
     Renderer = Callable[[CalibrationResult, str, dict[str, str]], str]
     """Makes a page of a calibration, its subject and its facts."""
@@ -55,6 +58,33 @@ class Extra:
     """Returns a sentence about a failure."""
 
 
+class Host(Protocol):
+    """Processes of an idle worker, for work on jobs that others lead."""
+
+    @property
+    def server(self) -> ForkServer | None:
+        """Forks what a process starts; None: it starts fresh interpreters."""
+
+    def prepare_idle(self) -> None:
+        """Start the server for work that may come."""
+
+    def run(self, job_id: str, work: Callable[[], None]) -> str | None:
+        """Call `work` in a process until it ends; return why it died, None where it ended or was asked to."""
+
+
+class IdleWork(Protocol):
+    """What an idle worker does for jobs that others lead; each method raises `redis.exceptions.RedisError`."""
+
+    def look(self, *, offered: bool) -> None:
+        """Read what there is to do; `offered`: Redis has the key of offers."""
+
+    def has_offer(self, *, short: bool) -> bool:
+        """Whether there is something to do; `short`: for a job that cannot be trained without."""
+
+    def sit(self, *, short: bool) -> bool:
+        """Do it until it ends; return whether anything was done."""
+
+
 def _nothing(*_: object) -> tuple[()]:
     return ()
 
@@ -69,6 +99,12 @@ class Feature:
 
     require: Callable[[Settings], None] = _none
     """Before a worker or a local training begins; raises `PreflightError` where the settings cannot work."""
+    admit: Callable[[JobContext, TrainJob], None] = _none
+    """When an attempt has started, before it prepares anything; raises `PreflightError`."""
+    gather: Callable[[TrainingRun], Group | None] = _none
+    """Before a training: the group that trains; None: this worker alone. Raises `GroupShort`."""
+    seating: Callable[[WorkerContext, Host], IdleWork | None] = _none
+    """When a worker starts: what it does while it is idle."""
     sinks: Callable[[Settings, TrainJob, str, int], Sequence[Sink]] = _nothing
     """For an attempt, of a job with this id: what else receives its events."""
     extras: Callable[[Settings], Sequence[Extra]] = _nothing

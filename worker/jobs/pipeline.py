@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from redis.exceptions import RedisError
 
-from preflight.errors import Cancelled, GroupShort, PreflightError
+from preflight.errors import Cancelled, GroupShort, InvalidConfig, PreflightError
 from preflight.wire import TrainJob, TrainResult
 from preflight.wire.configuration import request_of
 from training.system.requirements import require_onnx_packages
@@ -16,7 +16,7 @@ from worker.jobs.context import JobContext
 from worker.jobs.outcome import Failed, Finished, Outcome, Stopped
 from worker.jobs.stages.dataset import pin_dataset, prepare_dataset
 from worker.jobs.stages.extras import select_extras
-from worker.jobs.stages.group import gather, require_group
+from worker.jobs.stages.group import Group
 from worker.jobs.stages.parent import find_parent
 from worker.jobs.stages.planning import detect_resources, select_plan
 from worker.jobs.stages.publishing import finish, publish_model, recover_published, result_of
@@ -88,26 +88,31 @@ def _run_stages(context: JobContext, job: TrainJob) -> Finished:
         context.warn(message)
     if job.onnx:
         require_onnx_packages()
-    require_group(context, job)
+    for feature in context.features:
+        feature.admit(context, job)
     resources = detect_resources(context)
     store = prepare_dataset(context, job)
     parent = find_parent(context, job, spec, store)
     if parent is not None:  # its network expects pixels as it has seen them
         store = replace(store, mean=parent.mean, std=parent.std)
     choice = select_plan(context, job, spec, resources, store)
-    group = gather(context, job, spec, choice, resources, store)
-    return train_and_publish(
-        TrainingRun(
-            context=context,
-            job=job,
-            spec=spec,
-            choice=choice,
-            resources=resources,
-            store=store,
-            group=group,
-            parent=parent,
-        )
+    training = TrainingRun(
+        context=context, job=job, spec=spec, choice=choice, resources=resources, store=store, parent=parent
     )
+    training.group = _gather(training)
+    return train_and_publish(training)
+
+
+def _gather(training: TrainingRun) -> Group:
+    """Return the group that trains the job; raises `GroupShort`, and `InvalidConfig` where no feature gathers one."""
+    for feature in training.context.features:
+        if (group := feature.gather(training)) is not None:
+            return group
+    if (least := training.job.group.min) > 1:
+        raise InvalidConfig(
+            f"workers is at least {least}, but this worker has no groups; leave workers out", field="workers"
+        )
+    return Group()
 
 
 def train_and_publish(training: TrainingRun) -> Finished:

@@ -14,11 +14,11 @@ from preflight.redis.retry import REDIS
 from training.seat import Seat, Wire
 from worker.jobs.context import JobContext
 from worker.jobs.group.decisions import MIN_REMAINING, goes_on_alone, leaving, offer, weigh
-from worker.jobs.group.group import Group
 from worker.jobs.group.group_events import GroupEvents
 from worker.jobs.group.messages import ORDER, REQUEST, Call, GroupRequest, Leave, Sealer, new_nonce
 from worker.jobs.group.roster import SILENT_SECONDS, Roster, Seated
 from worker.jobs.group.seats import Instruction, LeaderSeats, Led, Verdict
+from worker.jobs.stages.group import Group
 from worker.state.control import RestartTraining
 
 LEAD_INTERVAL: Final = 1.0

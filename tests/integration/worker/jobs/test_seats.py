@@ -7,9 +7,10 @@ from rq import Queue
 from preflight.redis import keys
 from worker.broker.fencing import Fence, Superseded
 from worker.config.settings import Settings
+from worker.features.groups.seating import Seating
 from worker.jobs.group.seats import Instruction, LeaderSeats, MemberSeat, Offer, read_offers
 from worker.jobs.worker_context import WorkerContext
-from worker.queue.loop.seating import Seating
+from worker.queue.loop.idle_host import IdleHost
 from worker.queue.standby import Standby
 from worker.state.control import StopSignal
 
@@ -146,9 +147,8 @@ def test_a_worker_without_a_usable_address_is_not_waited_for(
 ) -> None:
     """203.0.113.1 is kept for documentation (RFC 5737): no machine has it."""
     own = settings.model_copy(update={"group": "on", "advertise_host": address, "standby": "off"})
-    seating = Seating(
-        WorkerContext(raw, Queue(QUEUE, connection=raw), "me", own, StopSignal()), Standby(own), lambda _: True
-    )
+    worker = WorkerContext(raw, Queue(QUEUE, connection=raw), "me", own, StopSignal())
+    seating = Seating(worker, IdleHost(worker, Standby(own), lambda _: True))
     seats = leading(raw)
     seats.lead(1, REQUEST, "short", [])
     seating.look(offered=True)

@@ -1,9 +1,7 @@
 """Seating: an idle worker sits down in the group of a job that another worker of its queue leads."""
 
-import signal
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -26,9 +24,8 @@ from worker.jobs.group.messages import (
     own_versions,
 )
 from worker.jobs.group.seats import MemberSeat, Offer, read_offers
+from worker.jobs.hooks import Host
 from worker.jobs.worker_context import WorkerContext
-from worker.queue.standby import Standby
-from worker.queue.work_horse import WorkHorse, describe_exit
 
 IDLE_INTERVAL: Final = 2.5
 """Seconds between two looks where there was no offer: leaders read who is idle."""
@@ -41,14 +38,10 @@ MAX_REMEMBERED: Final = 1_000
 class Seating:
     """The seats that one worker takes, one after the other."""
 
-    def __init__(
-        self, worker: WorkerContext, standby: Standby, heartbeat: Callable[[Callable[[], None]], bool]
-    ) -> None:
-        """Sit down at jobs of the queue of `worker`; `heartbeat` as for `JobRunner`."""
+    def __init__(self, worker: WorkerContext, host: Host) -> None:
+        """Sit down at jobs of the queue of `worker`, whose `host` runs the processes."""
         self._worker = worker
-        self._standby = standby
-        self._heartbeat = heartbeat
-        self._horse: WorkHorse | None = None
+        self._host = host
         self._offers: list[Offer] = []
         self._next_look = 0.0
         self._refused: set[tuple[str, int]] = set()
@@ -56,11 +49,6 @@ class Seating:
         self._usable = True
         self._next_address = 0.0
         self._log = structlog.get_logger("preflight")
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the member's process, if one runs."""
-        if self._horse is not None:
-            self._horse.signal(number)
 
     def look(self, *, offered: bool) -> None:
         """Read the offers, where there are any, and let leaders know now and then that this worker is idle.
@@ -73,7 +61,7 @@ class Seating:
         self._next_look = time.monotonic() + IDLE_INTERVAL
         if not self._is_usable():  # leaders would wait for it
             return
-        self._standby.prepare_idle()  # a seat is taken sooner with torch imported
+        self._host.prepare_idle()  # a seat is taken sooner with torch imported
         found = read_offers(self._worker.connection, self._worker.queue.name, self._worker.name)
         self._offers = [offer for offer in found if (offer.job_id, offer.attempt) not in self._refused]
 
@@ -115,36 +103,24 @@ class Seating:
         with tempfile.TemporaryDirectory(prefix="preflight-group-", ignore_cleanup_errors=True) as directory:
             member = Member(
                 seat=seat, settings=self._worker.settings, worker=self._worker.name, request=request, sealer=sealer,
-                reported=reported, stop=self._worker.stop, server=self._standby.server, directory=Path(directory),
+                reported=reported, stop=self._worker.stop, server=self._host.server, directory=Path(directory),
             )  # fmt: skip
             self._run(member, offer)
         return True
 
     def _run(self, member: Member, offer: Offer) -> None:
-        """Run the member in a work-horse; RQ's tools see a busy worker meanwhile."""
+        """Run the member in a process of its host; RQ's tools see a busy worker meanwhile."""
         structlog.contextvars.bind_contextvars(job_id=offer.job_id)
-        self._standby.prepare()
-        self._horse = WorkHorse(
-            offer.job_id,
-            member.run,
-            self._worker.stop,
-            lambda: self._heartbeat(lambda: None),
-            self._standby.stop,
-            timeout=-1,
-        )
         worker_key = keys.rq_worker(self._worker.name)
         try:
             self._worker.connection.hset(worker_key, mapping={"state": "busy", keys.GROUP: offer.job_id})
-            status = self._horse.run()
+            died = self._host.run(offer.job_id, member.run)
         finally:
-            self._horse = None
             structlog.contextvars.unbind_contextvars("job_id")
-            self._standby.job_ended()
             self._next_look = 0.0
-        if status != 0 and not self._worker.stop():
+        if died is not None:
             self._refuse(offer)  # it would end again
-            detail = describe_exit(status) if isinstance(status, int) else status
-            self._log.error("member_died", job_id=offer.job_id, message=f"the process of a member ended: {detail}")
+            self._log.error("member_died", job_id=offer.job_id, message=f"the process of a member ended: {died}")
         with suppress(RedisError):
             self._worker.connection.hdel(worker_key, keys.GROUP)
 

@@ -1,0 +1,1 @@
+"""Groups: several workers train one job together."""
