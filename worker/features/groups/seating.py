@@ -12,9 +12,9 @@ from redis.exceptions import RedisError
 from preflight.container.resources import detect
 from preflight.errors import InvalidConfig
 from preflight.redis import keys
-from worker.jobs.group.address import own_address
-from worker.jobs.group.member import Member
-from worker.jobs.group.messages import (
+from worker.features.groups.address import own_address
+from worker.features.groups.member import Member
+from worker.features.groups.messages import (
     MAX_REQUEST_BYTES,
     MEMBER_STATE,
     REQUEST,
@@ -23,7 +23,7 @@ from worker.jobs.group.messages import (
     Sealer,
     own_versions,
 )
-from worker.jobs.group.seats import MemberSeat, Offer, read_offers
+from worker.features.groups.seats import MemberSeat, Offer, read_offers
 from worker.jobs.hooks import Host
 from worker.jobs.worker_context import WorkerContext
 

@@ -10,14 +10,14 @@ from preflight.contract.lengths import LEAST_SHARE
 from preflight.errors import GroupShort, InvalidConfig
 from preflight.wire import TrainJob
 from training.data.dataset_store import checksum
+from worker.features.groups.address import own_address
+from worker.features.groups.gathering import gather as await_members
+from worker.features.groups.group_events import GroupEvents
+from worker.features.groups.leader import Leader
+from worker.features.groups.messages import GroupRequest, Sealer, own_versions
+from worker.features.groups.roster import Roster
+from worker.features.groups.seats import LeaderSeats
 from worker.jobs.context import JobContext
-from worker.jobs.group.address import own_address
-from worker.jobs.group.gathering import gather as await_members
-from worker.jobs.group.group_events import GroupEvents
-from worker.jobs.group.leader import Leader
-from worker.jobs.group.messages import GroupRequest, Sealer, own_versions
-from worker.jobs.group.roster import Roster
-from worker.jobs.group.seats import LeaderSeats
 from worker.jobs.stages.group import Group
 from worker.jobs.stages.training import TrainingRun
 

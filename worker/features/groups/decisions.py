@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from preflight.errors import ChildFailed, ChildKilled, PreflightError
-from worker.jobs.group.group_events import Measurement
-from worker.jobs.group.messages import GroupRequest
-from worker.jobs.group.seats import Led
+from worker.features.groups.group_events import Measurement
+from worker.features.groups.messages import GroupRequest
+from worker.features.groups.seats import Led
 
 MIN_REMAINING: Final = 15.0
 """Seconds of training left below which nobody joins: connecting and measuring takes some five of them."""

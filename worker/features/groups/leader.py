@@ -12,12 +12,12 @@ from preflight.errors import GroupShort, PreflightError
 from preflight.files.journal import Record
 from preflight.redis.retry import REDIS
 from training.seat import Seat, Wire
+from worker.features.groups.decisions import MIN_REMAINING, goes_on_alone, leaving, offer, weigh
+from worker.features.groups.group_events import GroupEvents
+from worker.features.groups.messages import ORDER, REQUEST, Call, GroupRequest, Leave, Sealer, new_nonce
+from worker.features.groups.roster import SILENT_SECONDS, Roster, Seated
+from worker.features.groups.seats import Instruction, LeaderSeats, Led, Verdict
 from worker.jobs.context import JobContext
-from worker.jobs.group.decisions import MIN_REMAINING, goes_on_alone, leaving, offer, weigh
-from worker.jobs.group.group_events import GroupEvents
-from worker.jobs.group.messages import ORDER, REQUEST, Call, GroupRequest, Leave, Sealer, new_nonce
-from worker.jobs.group.roster import SILENT_SECONDS, Roster, Seated
-from worker.jobs.group.seats import Instruction, LeaderSeats, Led, Verdict
 from worker.jobs.stages.group import Group
 from worker.state.control import RestartTraining
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from worker.jobs.group.messages import MEMBER_STATE, BadMessage, MemberState, Replayed, Sealer, Versions
-from worker.jobs.group.seats import SeatTaken
+from worker.features.groups.messages import MEMBER_STATE, BadMessage, MemberState, Replayed, Sealer, Versions
+from worker.features.groups.seats import SeatTaken
 
 SILENT_SECONDS: Final = 5.0
 """Seconds without a beat after which the seat of a member is free."""

@@ -29,7 +29,7 @@ from training.system.digests import Digests
 from worker.admission.limits import require_samples_within_limit
 from worker.broker.fencing import LEASE_MS
 from worker.config.settings import Settings, export_environment, job_environment
-from worker.jobs.group.messages import (
+from worker.features.groups.messages import (
     MEMBER_STATE,
     ORDER,
     BadMessage,
@@ -40,7 +40,7 @@ from worker.jobs.group.messages import (
     Replayed,
     Sealer,
 )
-from worker.jobs.group.seats import MemberSeat
+from worker.features.groups.seats import MemberSeat
 from worker.jobs.stages import fetch_child
 from worker.state.control import StopSignal
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from worker.config.settings import Settings
-from worker.jobs.group import roster
-from worker.jobs.group.messages import MEMBER_STATE, MemberState, Sealer, Versions
-from worker.jobs.group.roster import Roster, Seated
-from worker.jobs.group.seats import SeatTaken
+from worker.features.groups import roster
+from worker.features.groups.messages import MEMBER_STATE, MemberState, Sealer, Versions
+from worker.features.groups.roster import Roster, Seated
+from worker.features.groups.seats import SeatTaken
 
 OWN = Versions(preflight="1.0", torch="2.15")
 DATA = "0" * 64

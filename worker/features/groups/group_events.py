@@ -10,8 +10,8 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 
 from preflight.container.resources import Resources
 from training.seat import Wire
+from worker.features.groups.messages import MemberState
 from worker.jobs.context import JobContext
-from worker.jobs.group.messages import MemberState
 
 LEAST_SPEEDUP: Final = 1.15
 """Times as fast as the leader alone from which on a group goes on: below, its members are worth more to other jobs."""

@@ -3,8 +3,8 @@
 import time
 from typing import Final
 
-from worker.jobs.group.decisions import has_gathered
-from worker.jobs.group.leader import Leader
+from worker.features.groups.decisions import has_gathered
+from worker.features.groups.leader import Leader
 
 INTERVAL: Final = 0.25
 """Seconds between two looks at who sits."""

@@ -14,7 +14,7 @@ from preflight.redis.replies import text
 from preflight.redis.untrusted.values import Refused, as_text, as_whole
 from preflight.wire import is_job_id
 from worker.broker.fencing import Fence, Superseded
-from worker.jobs.group.messages import MAX_REQUEST_BYTES
+from worker.features.groups.messages import MAX_REQUEST_BYTES
 
 IDLE_MS: Final = 6_000
 """Milliseconds after which a worker that has not reported again is not idle any more."""

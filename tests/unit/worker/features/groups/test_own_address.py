@@ -6,8 +6,8 @@ import pytest
 
 from preflight.errors import InvalidConfig
 from worker.config.settings import Settings
-from worker.jobs.group import address
-from worker.jobs.group.address import is_own, own_address
+from worker.features.groups import address
+from worker.features.groups.address import is_own, own_address
 
 
 def test_the_address_is_that_of_the_way_to_redis() -> None:

@@ -5,10 +5,10 @@ import pytest
 from preflight.contract.plan import Plan
 from preflight.contract.spec import DEFAULTS
 from preflight.errors import ChildFailed, ChildKilled, Diverged, PreflightError
-from worker.jobs.group.decisions import MIN_REMAINING, goes_on_alone, has_gathered, leaving, offer, weigh
-from worker.jobs.group.group_events import Measurement
-from worker.jobs.group.messages import GroupRequest
-from worker.jobs.group.seats import Led
+from worker.features.groups.decisions import MIN_REMAINING, goes_on_alone, has_gathered, leaving, offer, weigh
+from worker.features.groups.group_events import Measurement
+from worker.features.groups.messages import GroupRequest
+from worker.features.groups.seats import Led
 
 LONG = 1_000.0
 

@@ -20,13 +20,22 @@ from preflight.wire import GroupMeasured
 from preflight.wire import GroupShort as ShortEvent
 from worker.broker.fencing import Fence
 from worker.config.settings import Settings
-from worker.jobs.group import roster
-from worker.jobs.group.gathering import gather
-from worker.jobs.group.group_events import GroupEvents
-from worker.jobs.group.leader import Leader
-from worker.jobs.group.messages import MEMBER_STATE, ORDER, Call, GroupRequest, Leave, MemberState, Sealer, Versions
-from worker.jobs.group.roster import Roster
-from worker.jobs.group.seats import Instruction, LeaderSeats, Led, SeatTaken
+from worker.features.groups import roster
+from worker.features.groups.gathering import gather
+from worker.features.groups.group_events import GroupEvents
+from worker.features.groups.leader import Leader
+from worker.features.groups.messages import (
+    MEMBER_STATE,
+    ORDER,
+    Call,
+    GroupRequest,
+    Leave,
+    MemberState,
+    Sealer,
+    Versions,
+)
+from worker.features.groups.roster import Roster
+from worker.features.groups.seats import Instruction, LeaderSeats, Led, SeatTaken
 from worker.state.control import RestartTraining
 
 OWN = Versions(preflight="1.0", torch="2.15")

@@ -4,7 +4,7 @@ import pytest
 from pydantic import SecretStr
 
 from worker.config.settings import Settings
-from worker.jobs.group.messages import (
+from worker.features.groups.messages import (
     MEMBER_STATE,
     ORDER,
     BadMessage,

@@ -8,7 +8,7 @@ from preflight.redis import keys
 from worker.broker.fencing import Fence, Superseded
 from worker.config.settings import Settings
 from worker.features.groups.seating import Seating
-from worker.jobs.group.seats import Instruction, LeaderSeats, MemberSeat, Offer, read_offers
+from worker.features.groups.seats import Instruction, LeaderSeats, MemberSeat, Offer, read_offers
 from worker.jobs.worker_context import WorkerContext
 from worker.queue.loop.idle_host import IdleHost
 from worker.queue.standby import Standby
