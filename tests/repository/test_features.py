@@ -12,7 +12,7 @@ PROGRAM = """
 import pkgutil
 from importlib import import_module
 import worker
-from worker.features import FEATURES
+from worker.features.entries import FEATURES
 for module in pkgutil.walk_packages(worker.__path__, "worker."):
     if not module.name.startswith("worker.features.") and not module.name.endswith("__main__"):
         import_module(module.name)

@@ -1,6 +1,6 @@
 """Hooks: how a feature takes part in jobs. The core knows features by these alone.
 
-`worker.features.FEATURES` is the list of features. The worker and the commands hand it down in their contexts; a hook
+`worker.features.entries` is the list of features. The worker and the commands hand it down in their contexts; a hook
 that a feature leaves out does nothing.
 """
 

@@ -20,7 +20,7 @@ from training.system.requirements import explain_missing_bytecode, require_train
 from worker.broker.connect import RedisUnreachable, connect
 from worker.config.settings import Settings
 from worker.events.logging import configure
-from worker.features import FEATURES
+from worker.features.entries import FEATURES
 from worker.jobs.stages.payloads import resources_payload
 from worker.queue.processes import run_processes, share_processors
 from worker.queue.worker import PreflightWorker

@@ -37,7 +37,7 @@ from worker.admission.admitted_job import AdmittedJob
 from worker.broker.rq_records import RqRecords
 from worker.broker.shared_keys import RedisRetry, shared_keys
 from worker.config.settings import Settings
-from worker.features import FEATURES
+from worker.features.entries import FEATURES
 from worker.jobs.worker_context import WorkerContext
 from worker.queue.intake import Intake
 from worker.queue.loop.chores import Chores

@@ -20,7 +20,7 @@ def names_of_features() -> list[str]:
 def delete_feature(tree: Path, name: str) -> None:
     """Delete the folder of a feature and its two lines in the list."""
     shutil.rmtree(tree / "worker" / "features" / name)
-    listed = tree / "worker" / "features" / "__init__.py"
+    listed = tree / "worker" / "features" / "entries.py"
     lines = listed.read_text().splitlines(keepends=True)
     left = [line for line in lines if f".{name}." not in line and not line.startswith(f"    {name.upper()},")]
     assert len(lines) - len(left) == 2

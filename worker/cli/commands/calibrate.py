@@ -54,7 +54,7 @@ def _check_report(path: Path, settings: Settings, *, calibrates: bool) -> Render
     Raises:
         InvalidConfig, MissingPackage: none can be written.
     """
-    from worker.features import FEATURES
+    from worker.features.entries import FEATURES
 
     if not calibrates:
         raise InvalidConfig(

@@ -36,7 +36,7 @@ def train(as_json: bool, **options: object) -> None:
             parse_local_job(options, settings, lambda asked: has_attempts(settings, asked.job_id)), "train"
         )  # report a mistake before the slow imports
         from worker.cli.formatting.results import format_extras, format_result
-        from worker.features import FEATURES
+        from worker.features.entries import FEATURES
         from worker.jobs.local.training import train_local
 
         results: list[TrainResult] = []
@@ -129,7 +129,7 @@ def export(artifact: Path, target: Path | None) -> None:
 @click.argument("model", metavar="JOB|DIR")
 def upload(model: str) -> None:
     """Upload a model. Targets: PREFLIGHT_ARTIFACT_URL, PREFLIGHT_MLFLOW_URI."""
-    from worker.features import FEATURES
+    from worker.features.entries import FEATURES
     from worker.jobs.local.training import upload_local
 
     for where in upload_local(model, load_settings(), FEATURES):

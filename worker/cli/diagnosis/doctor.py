@@ -27,7 +27,7 @@ from training.data.prepare import available, explain_absence
 from training.system.requirements import explain_missing_bytecode, explain_no_code, explain_shared_memory
 from worker.cli.diagnosis.health import ask_web
 from worker.config.settings import DEFAULT_PORT, Settings
-from worker.features import FEATURES
+from worker.features.entries import FEATURES
 from worker.jobs.hooks import Check
 
 CONNECT_SECONDS = 2

@@ -11,7 +11,7 @@ from preflight import Client
 from preflight.wire import ArtifactUploaded, JobWarning, TrainingDone
 from training.artifacts.model_dir import MANIFEST, MODEL
 from worker.config.settings import Settings
-from worker.features import FEATURES
+from worker.features.entries import FEATURES
 from worker.jobs.local.training import upload_local
 
 
