@@ -206,6 +206,7 @@ def test_a_deterministic_job_is_reproduced_bit_for_bit(client: Client, run_worke
     assert first.model_sha256 == second.model_sha256
 
 
+@pytest.mark.slow
 def test_a_deterministic_job_keeps_its_first_plan(connection: Redis, client: Client, run_worker: RunWorker) -> None:
     plan = {"threads": 1, "micro_batch": 16, "eval_batch": 77}
     connection.set(keys.plan("kept"), json.dumps(plan))
@@ -245,6 +246,7 @@ def test_a_running_job_is_cancelled(
     assert_runs_the_next_job(client, worker)
 
 
+@pytest.mark.slow
 @pytest.mark.covers_children
 def test_a_running_job_with_a_second_entry_in_the_queue_is_cancelled(
     client: Client, raw: Redis, queue: Queue, start_worker: StartWorker

@@ -210,6 +210,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name",

@@ -67,6 +67,7 @@ def test_a_training_passes_through_its_phases(digits_store: DatasetInfo, tmp_pat
     assert ended == SPEC.epochs * [*steps * step, "other", "validation", "other", "checkpoint"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("slow", ["forward", "backward", "optimizer"])
 def test_what_is_slow_shows_where_it_is(
     digits_store: DatasetInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: Phase
