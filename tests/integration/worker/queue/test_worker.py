@@ -38,13 +38,12 @@ from preflight.wire import (
 )
 from tools.faults.container import is_standby
 from tools.faults.machines import RedisServer
-from training.artifacts.model_dir import MANIFEST, MODEL
+from training.artifacts.model_dir import MANIFEST, MODEL, REPORT
 from worker.admission import quarantine
 from worker.broker.connect import ClockSkew, connect
 from worker.config.settings import Settings
 from worker.events.sentences import as_sentence
 from worker.queue.worker import PreflightWorker
-from worker.report.request import REPORT
 from worker.state.worker_lock import DIRECTORY
 
 

@@ -16,6 +16,7 @@ from preflight.files.journal import JournalWriter
 from training.checkpoints.checkpointer import Checkpointer
 from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import open_dataset
+from training.loop.progress import ProgressObserver
 from training.loop.trainer import fit
 from training.optim.untraced import PlainAdamW
 from training.step.profiler import PHASES, TRACED, UNTRACED, Phase, PhaseTimer, no_timer, tracing
@@ -51,7 +52,7 @@ def train(store: DatasetInfo, directory: Path, laps: PhaseTimer, spec: TrainSpec
 
     step.end_phase = lap
     with JournalWriter(directory / "journal", "laps") as journal, Checkpointer(step, store, journal) as checkpointer:
-        fit(step, opened, journal, lambda: False, checkpointer.resume(()), checkpointer)
+        fit(step, opened, ProgressObserver(step, checkpointer.resume(()), journal), lambda: False, checkpointer)
     return ended
 
 
