@@ -25,7 +25,7 @@ LAYERS = {
         "choose",
     ),
     "worker": (
-        "config", "broker models state", "events", "admission", "jobs", "features", "queue", "web", "cli",
+        "client config wire", "broker models state", "events", "admission", "jobs", "features", "queue", "web", "cli",
     ),
 }  # fmt: skip
 """Room -> its packages and modules from the lowest layer up: each imports only itself and those of lower layers."""
