@@ -42,7 +42,7 @@ ISSUES_TEST = "tests/integration/worker/jobs/test_label_issues.py"
 DATA_TEST = "tests/acceptance/test_data_sources.py"
 SOURCES_TEST = "tests/unit/worker/jobs/local/test_remote_source.py"
 EXPORTED = (
-    "tests/integration/worker/exporters/test_exports.py",
+    "tests/integration/worker/features/exporters/test_exports.py",
     "test_a_model_is_exported_by_the_next_worker",
     "needs services",
 )

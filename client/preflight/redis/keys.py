@@ -52,7 +52,7 @@ def import_state(job_id: str) -> str:
 
 
 def offers(queue: str) -> str:
-    """Hash of the groups of a queue that have free seats: job id -> offer; see `worker.jobs.group.seats`."""
+    """Hash of the groups of a queue that have free seats: job id -> offer; see `worker.features.groups.seats`."""
     return f"preflight:offers:{queue}"
 
 
