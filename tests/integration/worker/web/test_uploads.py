@@ -19,6 +19,7 @@ import pytest
 from PIL import Image
 from redis import Redis
 from support.files.pictures import SHAPES, drawn, imported, save_tree
+from support.files.small_disk import megabyte
 from support.web.service import OBJECTS, TOKEN, Answer, Service, serving
 from support.worker.services import StartWorker, wait_until
 
@@ -239,6 +240,14 @@ def test_bounds_of_uploads(settings: Settings, tmp_path: Path) -> None:
         refused = upload(service, "photos", body)
         assert (refused.status, refused["reason"]) == (507, "store_full")
         assert "PREFLIGHT_IMPORTS_GB" in str(refused["message"])
+    with (
+        megabyte(tmp_path / "disk") as disk,
+        serving(settings, tmp_path, PREFLIGHT_UPLOAD_DIR=str(disk)) as service,
+    ):
+        refused = upload(service, "photos", 10 * body)
+        assert (refused.status, refused["reason"]) == (507, "store_full")
+        assert [*disk.iterdir()] == []
+        assert upload(service, "photos", body).status == 202
     (tmp_path / "file").touch()
     folder = str(tmp_path / "file")
     with serving(settings, tmp_path, PREFLIGHT_UPLOAD_DIR=folder, PREFLIGHT_WEB_READONLY="on") as service:

@@ -1,7 +1,6 @@
 """Imports that are killed, that meet a full disk or one another: nothing is half there, and work is not lost."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.files.pictures import imported, pixels, run, save_tree
+from support.files.small_disk import megabyte
 
 from preflight.errors import ChildFailed, DatasetError
 from preflight.pictures.form import Form
@@ -128,27 +128,21 @@ def test_two_imports_of_one_name_at_once(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def megabyte(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one MiB."""
-    directory = tmp_path / "megabyte"
-    directory.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(directory)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("mounting a file system needs root")
-    yield directory
-    subprocess.run(["umount", "--lazy", str(directory)], check=True)  # noqa: S607
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with megabyte(tmp_path / "megabyte") as directory:
+        yield directory
 
 
 @pytest.mark.parametrize("count", [120, 180, 400])
-def test_a_full_disk_ends_the_import_with_nothing_left(megabyte: Path, tmp_path: Path, count: int) -> None:
+def test_a_full_disk_ends_the_import_with_nothing_left(disk: Path, tmp_path: Path, count: int) -> None:
     """While it unpacks, decodes or writes the store; a smaller one fits afterwards."""
     for name, each in (("large", count), ("small", 40)):
         images, labels = pixels(each)
         np.savez_compressed(tmp_path / f"{name}.npz", images=images, labels=labels)
     with pytest.raises(DatasetError, match=r"cannot be written or read \(No space left on device\); make room in "):
-        imported(megabyte / "data", tmp_path / "large.npz")
-    assert [path for path in (megabyte / "data").rglob("*") if path.is_file() and path.suffix != ".lock"] == []
-    assert imported(megabyte / "data", tmp_path / "small.npz").samples == 160
+        imported(disk / "data", tmp_path / "large.npz")
+    assert [path for path in (disk / "data").rglob("*") if path.is_file() and path.suffix != ".lock"] == []
+    assert imported(disk / "data", tmp_path / "small.npz").samples == 160
 
 
 FORM = Form(height=28, width=28, channels=1, invert=False)
