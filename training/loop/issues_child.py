@@ -112,7 +112,7 @@ class _Folds:
         for _ in range(epochs):
             for chosen in rest[torch.randperm(len(rest))][: steps * size].split(size):
                 if self._should_stop():
-                    raise ChildStopped
+                    raise ChildStopped("the search for wrong labels was stopped")
                 optimizer.zero_grad()
                 cross_entropy(model(self._images(chosen)), self.labels[chosen]).backward()
                 optimizer.step()

@@ -12,7 +12,7 @@ import click
 
 from preflight.cli.options import UncheckedPath
 from preflight.errors import DatasetError, InvalidConfig
-from worker.cli.context import load_settings
+from worker.cli.context import load_settings, log_to_stderr
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -144,7 +144,9 @@ def issues(dataset: str, folds: int, most: int, as_json: bool) -> None:
     def tell(seconds: float) -> None:
         click.echo(f"takes some {seconds:,.0f} s", err=True)
 
-    found = issues_local(dataset, load_settings(), tell, folds=folds, most=most)
+    settings = load_settings()
+    log_to_stderr(settings)
+    found = issues_local(dataset, settings, tell, folds=folds, most=most)
     if as_json:
         click.echo(found.model_dump_json())
         return
