@@ -113,7 +113,7 @@ job: $(VENV)/.dev $(CPU)/.made  ## Measure jobs from enqueue to result beside an
 	$(BIN)/python -m tools.bench.job --many 200
 
 CALIBRATION ?=
-bench-calibration: $(VENV)/.dev  ## Measure what calibration promises; CALIBRATION="matrix 0.5cpu" only these cells, an interrupted run continues.
+bench-calibration: $(VENV)/.dev  ## Measure what calibration promises; CALIBRATION=0.5cpu only these cells, an interrupted run continues.
 	$(BIN)/python -m tools.bench.calibration $(CALIBRATION)
 
 FLEET ?=
