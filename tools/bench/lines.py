@@ -141,6 +141,10 @@ class Deadline:
         """Whether it will be over in so many seconds."""
         return time.monotonic() + seconds >= self.at
 
+    def minutes_left(self) -> float:
+        """Return the minutes until then, at least none."""
+        return max(0.0, self.at - time.monotonic()) / 60
+
 
 def add_minutes(parser: ArgumentParser) -> None:
     """Let a command take for how long it may begin something."""

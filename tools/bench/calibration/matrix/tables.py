@@ -35,7 +35,8 @@ def fill(record: Record, matrix: Matrix) -> None:
         record.version = max(versions)
         record.date = max(run.date for run in runs)
         machines = Counter(run.machine for run in runs)
-        record.machine = "; ".join(f"{machine} ({count} runs)" for machine, count in machines.items())
+        several = len(machines) > 1
+        record.machine = "; ".join(f"{name} ({count} runs)" if several else name for name, count in machines.items())
 
 
 Figure = Callable[[Sequence[Finding]], str]
