@@ -6,9 +6,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
 from tools.bench.calibration.matrix import findings, main, tables, train
 from tools.bench.calibration.matrix.cells import Cell, all_cells
@@ -18,7 +20,7 @@ from tools.bench.lines import ResultFile
 from tools.bench.record import Record
 
 CELLS = [cell for cell in all_cells() if cell.memory == "1g"][:3]
-VERSION = main.version("preflight-worker")
+VERSION = version("preflight-worker")
 File = ResultFile[Finding | Grid]
 
 
@@ -27,12 +29,11 @@ def file(tmp_path: Path) -> File:
     return ResultFile(tmp_path / "matrix.jsonl", findings.LINES)
 
 
-def training(measured_s: float = 20.0, **more: float) -> Training:
-    found = Training(
+def training(measured_s: float = 20.0, *, low_s: float = 18.0, high_s: float = 22.0, slower: float = 0.01) -> Training:
+    return Training(
         wall_s=measured_s + 8, exit_code=0, plan="1 thread, float32, contiguous, micro-batch 128", predicted_s=20.0,
-        low_s=18.0, high_s=22.0, measured_s=measured_s, reference_s=0.002, slower=0.01,
+        low_s=low_s, high_s=high_s, measured_s=measured_s, reference_s=0.002, slower=slower,
     )  # fmt: skip
-    return replace(found, **more)
 
 
 def finding(cell: Cell, calibrated: Training | None = None, machine: str = "2 vCPUs of A, 4 GiB") -> Finding:
@@ -62,6 +63,25 @@ class Machine:
             version=VERSION, date="2026-11-29", machine=self._name, processors=cell.processors,
             workload=cell.workload, rates=rates, reference_s=0.002,
         )  # fmt: skip
+
+
+class Still:
+    """A machine that keeps its speed."""
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell = cell
+
+    def __enter__(self) -> "Still":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def before(self, measured: datetime) -> float:  # noqa: ARG002 - the interface of a pulse
+        return 0.002
+
+    def between(self, first: datetime, last: datetime) -> float:  # noqa: ARG002
+        return 0.002
 
 
 def measure(file: File, machine: Machine, runs: int = 1) -> None:
@@ -152,28 +172,27 @@ def test_a_clock_that_jumps_costs_a_run_only_what_the_log_dates(
 ) -> None:
     """What was measured without the clock counts; whether the machine was steady is unknown."""
     began = datetime(2026, 11, 29, 12, tzinfo=UTC)
-    log = [
-        {"event": event, "ts": (began + timedelta(seconds=second)).isoformat(), **more}
-        for second, event, more in [
-            (1, "dataset_ready", {}),
-            (4, "calibration_winner", {"source": "own", "trials": [1], "threads": 1, "precision": "float32",
+    events: list[tuple[int, dict[str, JsonValue]]] = [
+        (1, {"event": "dataset_ready"}),
+        (4, {"event": "calibration_winner", "source": "own", "trials": [1], "threads": 1, "precision": "float32",
              "memory_format": "contiguous", "allocator": "default", "loader_workers": 0, "affinity": "free",
              "micro_batch": 128}),
-            (5, "training_config", {}),
-            (25, "epoch_done", {"seconds": 20.0}),
-            (26, "prediction_checked", {"predicted_s": 19.0, "low_s": 18.0, "high_s": 21.0}),
-        ]
+        (5, {"event": "training_config"}),
+        (25, {"event": "epoch_done", "seconds": 20.0}),
+        (26, {"event": "prediction_checked", "predicted_s": 19.0, "low_s": 18.0, "high_s": 21.0}),
     ]  # fmt: skip
+    log = [{**event, "ts": (began + timedelta(seconds=second)).isoformat()} for second, event in events]
     (tmp_path / "memory.oom_control").write_text("oom_kill 0\n")
     box = Container((tmp_path,), first_version=True)
     (tmp_path / "prepared").mkdir()
     place = train.Place(directory=tmp_path, prepared=tmp_path / "prepared", python_path="")
+    monkeypatch.setattr(train, "Pulse", Still)
     monkeypatch.setattr(train, "_run", lambda *_: (0, log))
-    usual = train.train(CELLS[0], box, place, calibrate=True, with_pulse=False)
-    assert (usual.calibration_s, usual.clock_jumped, usual.covered) == (4.0, False, True)
+    usual = train.train(CELLS[0], box, place, calibrate=True)
+    assert (usual.calibration_s, usual.slower, usual.clock_jumped, usual.covered) == (4.0, 0.0, False, True)
     days = iter([0.0, 86_400.0])
     monkeypatch.setattr(train, "system_clock", lambda: next(days))
-    jumped = train.train(CELLS[0], box, place, calibrate=True, with_pulse=False)
+    jumped = train.train(CELLS[0], box, place, calibrate=True)
     assert jumped.clock_jumped
     assert (jumped.calibration_s, jumped.slower, jumped.measured_s, jumped.covered) == (None, None, 20.0, True)
 

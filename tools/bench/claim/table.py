@@ -23,7 +23,8 @@ def fill(record: Record, file: ResultFile[Pair] = FILE) -> None:
 
 def _summary(pairs: Sequence[Pair], lost: int) -> Table:
     table = Table(("seconds of plain PyTorch / of preflight", "alone", "beside one busy process"))
-    for command, words in (("cold", "the first training of its kind"), ("warm", "each further one")):
+    kinds: dict[Command, str] = {"cold": "the first training of its kind", "warm": "each further one"}
+    for command, words in kinds.items():
         for label, of in (("median", statistics.median), ("worst", min), ("best", max)):
             shown = [_of(pairs, command, busy=busy, of=of) for busy in (False, True)]
             table.rows.append((f"{words}, {label}", *shown))

@@ -4,7 +4,6 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -51,11 +50,11 @@ class Place:
         return {**service_environment(load(log_format="json", log_level="info", report="off")), **own}
 
 
-def train(cell: Cell, box: Container, place: Place, *, calibrate: bool, with_pulse: bool = True) -> Training:
-    """Train one epoch, beside a pulse if `with_pulse`; its files are thrown away."""
+def train(cell: Cell, box: Container, place: Place, *, calibrate: bool) -> Training:
+    """Train one epoch, beside a pulse; its files are thrown away."""
     name = "calibrated" if calibrate else "plain"
     kills, all_kills, began, began_at = box.kills(), memory_kills(), time.monotonic(), system_clock()
-    with Pulse(cell) if with_pulse else nullcontext() as pulse:
+    with Pulse(cell) as pulse:
         exit_code, log = _run([*box.enter, PREFLIGHT, *_arguments(cell, calibrate=calibrate)], place.environment(name))
     wall_s = time.monotonic() - began
     shutil.rmtree(place.directory / name)
@@ -92,7 +91,7 @@ def without_times(found: Training) -> Training:
     )
 
 
-def read_log(log: Sequence[dict[str, JsonValue]], pulse: Pulse | None, wall_s: float, exit_code: int) -> Training:
+def read_log(log: Sequence[dict[str, JsonValue]], pulse: Pulse, wall_s: float, exit_code: int) -> Training:
     """Return the figures that the events of a training hold, and what the machine did meanwhile."""
     events = {str(record["event"]): record for record in log if record.get("whole", True)}
     winner, checked = events.get("calibration_winner", {}), events.get("prediction_checked", {})
@@ -100,8 +99,8 @@ def read_log(log: Sequence[dict[str, JsonValue]], pulse: Pulse | None, wall_s: f
     ready, chosen, begins, ended = (
         _at(events.get(name)) for name in ("dataset_ready", "calibration_winner", "training_config", "epoch_done")
     )
-    measuring_s = pulse.before(chosen) if pulse and chosen else None
-    training_s = pulse.between(begins, ended) if pulse and begins and ended else None
+    measuring_s = pulse.before(chosen) if chosen else None
+    training_s = pulse.between(begins, ended) if begins and ended else None
     measured = winner.get("source") not in (None, "own") or winner.get("trials")
     return Training(
         wall_s=wall_s, exit_code=exit_code,
