@@ -13,6 +13,7 @@ from preflight.container.resources import Resources
 from preflight.contract.plan import TYPES, Plan
 from preflight.contract.spec import TrainSpec
 from preflight.contract.verdicts import ADOPTED
+from preflight.numbers import MIB, format_age, plural
 from preflight.wire import CalibrationTrial, TrainJob
 from worker.events.plan_words import reasons
 
@@ -113,6 +114,19 @@ def container_facts(found: Resources) -> dict[str, JsonValue]:
         "cores": found.cores, "quota": found.quota, "memory_bytes": found.memory_bytes,
         "cores_source": found.cores_source, "memory_source": found.memory_source,
     }  # fmt: skip
+
+
+def choice_facts(choice: PlanChoice, spec: TrainSpec, resources: Resources) -> dict[str, str]:
+    """Return container, training and cache of a choice: the head of an explanation and of a report."""
+    quota = "no quota" if resources.quota is None else f"quota {resources.quota:g}"
+    age = "" if choice.cache_age_s is None else f", measured {format_age(choice.cache_age_s)} ago"
+    epochs = plural(spec.epochs, "epoch")
+    return {
+        "cpu": f"{plural(resources.cores, 'core')}, {quota} ({resources.cores_source})",
+        "memory limit": f"{resources.memory_bytes / MIB:,.0f} MiB ({resources.memory_source})",
+        "training": f"{spec.model} on {spec.dataset}, {epochs}, batch {spec.batch_size}",
+        "cache": f"{choice.cache}{age}",
+    }
 
 
 def resources_payload(found: Resources) -> dict[str, JsonValue]:
