@@ -148,7 +148,7 @@ def train(
     doubt = chance_warning(fitted.test, store.test_labels)
     if doubt is not None:
         journal.write("warning", {"message": doubt})
-    metrics = _metrics(fitted, state.position)
+    metrics = {**_metrics(fitted, state.position), "parameters": parameters}
     if timer is not None:
         profile = timer.profile(state.position - first)
         journal.write("profile", profile)

@@ -26,6 +26,7 @@ def format_result(result: TrainResult) -> str:
         ("started from", f"{parent.job_id} ({parent.model_sha256[:12]})" if parent else None),
         ("training", f"{result.train_seconds:.1f} s, {steps}{speed}"),
         ("epoch", f"predicted {predicted}, measured {result.measured_epoch_s:.2f} s"),
+        ("parameters", None if result.parameters is None else f"{result.parameters:,}"),
         ("plan", plan_line(result.plan) if result.plan else ""),
         ("model", result.artifact),
     ]

@@ -41,6 +41,7 @@ class Metrics:
     stopped_early: bool
     train_seconds: float
     samples_per_s: float
+    parameters: int | None = None
     profile: StepProfile | None = None
 
 
@@ -119,6 +120,7 @@ def _effort(record: TrainingRecord, group: Group | None) -> str:
     metrics, epochs = record.metrics, numbers.plural(len(record.history), "epoch")
     by = "" if group is None else f", by {numbers.plural(group.workers, 'worker')} at the end"
     trained = record.dataset
+    by += f"; {metrics.parameters:,} parameters" if metrics.parameters is not None else ""
     by += f"; {trained.name}, SHA-256 {trained.sha256}" if trained is not None and trained.sha256 else ""
     return f"{epochs} in {numbers.seconds(metrics.train_seconds)}, {metrics.samples_per_s:,.0f} samples a second{by}"
 

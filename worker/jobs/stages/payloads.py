@@ -5,7 +5,9 @@ from dataclasses import asdict
 from pydantic import JsonValue
 
 from calibration.choose import PlanChoice
+from calibration.memory.model import cnn_samples
 from calibration.result import BatchAdvice, CalibrationResult, Confirmation
+from calibration.task import memory_for_training
 from calibration.verdicts import batch_sentence
 from preflight.container.resources import Resources
 from preflight.contract.plan import TYPES, Plan
@@ -134,5 +136,8 @@ def resources_payload(found: Resources) -> dict[str, JsonValue]:
         "cpu_cores": found.cores,
         "quota": found.quota,
         "memory_mb": found.memory_bytes >> 20,
+        "threads": found.cores,
+        "loader_workers": 0,
+        "largest_batch": cnn_samples(memory_for_training(found)),
         "source": f"cpu: {found.cores_source}; memory: {found.memory_source}{share}",
     }
