@@ -27,9 +27,7 @@ def accept(run: SearchRun, best: Plan) -> tuple[Confirmation | None, Plan]:
         return as_confirmation(run, proof, fresh_process=False), best
     if proof is not None and not needs_fresh_process(run, best):
         return _accept_races(run, best, proof)
-    cost_s = confirmation_seconds(run, best)
-    share = 1 - epoch_seconds(run, best) / epoch_seconds(run, run.reference)
-    saving_s = share * horizon_seconds(run, run.reference)
+    cost_s, saving_s = confirmation_seconds(run, best), _saving_seconds(run, best)
     if saving_s <= cost_s:
         run.left_out = True
         run.unconfirmed = f"proving that another plan is faster would save about {saving_s:.1f} s of its {cost_s:.1f} s"
@@ -46,21 +44,32 @@ def accept(run: SearchRun, best: Plan) -> tuple[Confirmation | None, Plan]:
     return as_confirmation(run, _against_own(run, _comparison(confirmation)), fresh_process=True), best
 
 
-def _is_likely(run: SearchRun, best: Plan, confirmation: Confirmation) -> bool:
+def _saving_seconds(run: SearchRun, best: Plan) -> float:
+    """Return what the winner would save over the training, by its races.
+
+    Only a pair was measured at the same time: on a shared machine the paces of two plans at other times say little.
+    """
+    raced = run.raced.get(best)
+    needed = epoch_seconds(run, best) / epoch_seconds(run, run.reference) if raced is None else 1 / raced.ratio
+    return (1 - needed) * horizon_seconds(run, run.reference)
+
+
+def _is_likely(run: SearchRun, best: Plan, confirmation: Confirmation | None = None) -> bool:
     """Whether the winner stays though its gain over the default is not proven.
 
     On a busy machine an interval is wide, and the user's own plan is out either way: then it stays where its races and
-    the confirmation agree.
+    the confirmation, if there was one, agree.
     """
     raced = run.raced.get(best)
-    busy = run.crowded or run.disturbed
-    return busy and raced is not None and min(raced.ratio, confirmation.ratio) > GAIN
+    busy = run.default is not None and (run.crowded or run.disturbed)
+    confirmed = confirmation is None or confirmation.ratio > GAIN
+    return busy and confirmed and raced is not None and raced.ratio > GAIN
 
 
 def _accept_unconfirmed(run: SearchRun, best: Plan) -> tuple[Confirmation | None, Plan]:
-    """Return the winner where its races leave no doubt, else what is left."""
+    """Return the winner where its races leave no doubt, or it is likely; else what is left."""
     raced = run.raced.get(best)
-    if raced is None or not (raced.low > CLEAR or raced.ratio > OBVIOUS):
+    if raced is None or not (raced.low > CLEAR or raced.ratio > OBVIOUS or _is_likely(run, best)):
         return _fallback(run)
     run.unconfirmed, run.disturbed, run.decided = "", True, True
     return _accept_races(run, best, _against_own(run, raced))

@@ -22,7 +22,7 @@ cores`, docs/benchmark-tables.md); more than 16 threads were not measured, and n
 CORES: Final = (8, 16, 64)
 JOBS: Final = 40
 START_SECONDS: Final = 2.0
-"""Of a job before its first step, on one processor; no other job begins then."""
+"""Of a job before its first step, on one processor; no other job begins while the first of a model calibrates."""
 WORK_SECONDS: Final = (20.0, 400.0)
 """Of the jobs' trainings on one thread."""
 SHARED_SPEED: Final = 0.95
@@ -33,6 +33,7 @@ SHARED_SPEED: Final = 0.95
 class Job:
     """A job of the simulation."""
 
+    kind: str
     claim: Claim
     left: float
     """Steps, in seconds on one thread."""
@@ -100,13 +101,18 @@ def _seconds(cores: int, mix: str) -> tuple[float, float, float]:
         models = [*RECORDED] if mix == "all three" else [mix]
         found = []
         for _ in range(JOBS):
-            speeds = RECORDED[drawn.choice(models)]
+            model = drawn.choice(models)
+            speeds = RECORDED[model]
             usable = tuple(pair for pair in speeds if pair[0] <= cores)
-            found.append(Job(Claim(most=usable[-1][0], speeds=usable), drawn.uniform(*WORK_SECONDS)))
+            found.append(Job(model, Claim(most=usable[-1][0], speeds=usable), drawn.uniform(*WORK_SECONDS)))
         return found
 
+    known: set[str] = set()
+
     def pays(running: Sequence[Job], job: Job) -> bool:
-        if any(each.starting for each in running):
+        known.update(each.kind for each in running if not each.starting)
+        starting = [each.kind for each in running if each.starting]
+        if starting and not known.issuperset([job.kind, *starting]):
             return False
         return joining([each.claim for each in running], job.claim, cores, is_latency=False) is not None
 

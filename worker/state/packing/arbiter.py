@@ -12,6 +12,7 @@ import structlog
 
 from preflight.container.resources import SHORT, Resources, detect
 from preflight.wire import TrainJob
+from training.scaling import Speeds
 from worker.state.packing.division import Claim, joining
 from worker.state.packing.ledger import Entry, Ledger, turn
 from worker.state.packing.share import ProcessorShare
@@ -54,6 +55,8 @@ class Permission:
     """Times as much as all do at the same time as one after the other; None: it runs alone."""
     most: int
     """Threads that it can use, as far as that is known."""
+    speeds: Speeds = ()
+    """Of its kind, where it ran here before."""
     memory_bytes: int
 
 
@@ -110,20 +113,23 @@ class Arbiter:
         alone = self.unmeasured()
         most = alone.most if known is None else known.most
         memory = alone.memory_bytes if known is None or not known.memory_bytes else known.memory_bytes
+        speeds = () if known is None else known.speeds
         if not running:
-            return Permission(most=most, memory_bytes=memory)
-        if candidate.is_group or len(running) >= self.most_jobs or not self._are_steady(running):
+            return Permission(most=most, speeds=speeds, memory_bytes=memory)
+        if candidate.is_group or len(running) >= self.most_jobs:
             return None
-        if not _fits(running, memory, found):
+        if not self._may_join(running, is_known=known is not None) or not _fits(running, memory, found):
             return None
         claims = [entry.claim for entry in running]
-        joined = Claim(most=most, speeds=() if known is None else known.speeds)
-        division = joining(claims, joined, found.cores, is_latency=self._policy == "latency")
+        division = joining(
+            claims, Claim(most=most, speeds=speeds), found.cores, is_latency=self._policy == "latency"
+        )  # fmt: skip
         if division is None:
             return None
         return Permission(
-            beside=tuple(entry.job_id for entry in running), together=division.together, most=most, memory_bytes=memory
-        )
+            beside=tuple(entry.job_id for entry in running), together=division.together, most=most, speeds=speeds,
+            memory_bytes=memory,
+        )  # fmt: skip
 
     def unmeasured(self) -> Permission:
         """Return the permission of a job of which nothing is known."""
@@ -135,7 +141,7 @@ class Arbiter:
         """Enter the job that this worker has taken; a ledger that cannot be written leaves it alone."""
         entry = Entry(
             name=self._name, job_id=job_id, rq_id=rq_id, number=0, kind=candidate.kind or "", most=permission.most,
-            memory_bytes=permission.memory_bytes, is_fixed=candidate.is_group,
+            speeds=permission.speeds, memory_bytes=permission.memory_bytes, is_fixed=candidate.is_group,
             is_group=candidate.is_group, began=time.time(),
         )  # fmt: skip
         with suppress(OSError):
@@ -154,9 +160,15 @@ class Arbiter:
         with suppress(OSError):
             share.release()
 
-    @staticmethod
-    def _are_steady(running: Sequence[Entry]) -> bool:
-        return all(entry.phase == "training" and not entry.is_alone for entry in running)
+    def _may_join(self, running: Sequence[Entry], *, is_known: bool) -> bool:
+        """Whether no job that runs wants to be alone, and one calibrates at a time at most.
+
+        A job of a kind that ran here before finds its plan in the cache, and measures nothing when it starts.
+        """
+        if any(entry.is_alone for entry in running):
+            return False
+        starting = [entry for entry in running if entry.phase == "starting"]
+        return not starting or (is_known and all(self.ledger.known(entry.kind) for entry in starting))
 
 
 def _fits(running: Sequence[Entry], memory_bytes: int, found: Resources) -> bool:

@@ -55,7 +55,7 @@ class Entry:
     kind: str
     """Kind of job, of which speeds and memory are remembered."""
     phase: Literal["starting", "training"] = "starting"
-    """`starting`: its plan is not chosen yet; no other job begins then, which would disturb a calibration."""
+    """`starting`: its plan is not chosen yet; no job begins while another one may calibrate."""
     most: Annotated[int, Field(ge=1)]
     """Threads of its plan."""
     is_fixed: bool = False

@@ -1,7 +1,9 @@
 """Searches beside others that hold processors: what is measured first, what counts, and what is kept."""
 
 import json
+import math
 from dataclasses import dataclass, field, replace
+from random import Random
 
 import pytest
 from support.calibration.simulated import MIB, OWN, Memoryless, Simulated, usual
@@ -50,6 +52,22 @@ class Crowded(Simulated):
         return replace(super().probe(plan), free=self.free)
 
 
+@dataclass
+class Slowing(Crowded):
+    """A laboratory whose neighbour takes more of the processors once the first plan was measured, and never evenly."""
+
+    noise: float = 0.3
+    later: float = 2.0
+    """How many times as long a step takes then."""
+
+    def _step(self, plan: Plan) -> float:
+        uneven = math.exp(self.random.gauss(0, self.noise))
+        seconds = self.part * self.speed(plan) * (self.slower if plan.threads > 1 else 1.0)
+        seconds *= self.later * uneven if self.blocks(replace(OWN, threads=1)) else 1.0
+        self._wait(seconds)
+        return seconds
+
+
 class HangsInThirdPair(Simulated):
     """A laboratory that does not answer in the third pair of a race with bfloat16."""
 
@@ -81,6 +99,17 @@ def test_one_thread_is_measured_first_where_others_hold_a_processor(slower: floa
     found(quiet)
     assert lab.clock < quiet.clock * 3 + OWN_SECONDS
     assert (finding.confidence, finding.doubt, finding.decided) == ("low", "the machine was busy", True)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_plan_that_is_faster_in_its_pairs_stays_though_the_machine_has_become_slower(seed: int) -> None:
+    """Its steps take longer than those of the plan before it took alone, when the machine had more to give."""
+    space = replace(SPACE, bfloat16=False)
+    lab = Slowing(disturbed=lambda _: True, random=Random(seed))  # noqa: S311 - dice
+    finding = found(lab, replace(TASK, space=space))
+    channels_last = of(finding, replace(OWN, threads=1, memory_format="channels_last"))
+    assert channels_last.ratio is not None
+    assert (finding.plan.memory_format == "channels_last") == (channels_last.ratio > 1.02)
 
 
 def test_two_threads_come_back_where_the_neighbour_leaves() -> None:

@@ -78,6 +78,23 @@ def test_no_job_begins_while_another_one_calibrates(worker: Callable[..., Arbite
     one.end()
 
 
+def test_jobs_of_a_kind_that_ran_before_start_at_the_same_time(worker: Callable[..., Arbiter]) -> None:
+    """Their plan is in the cache: none of them calibrates. A job of a new kind waits for them."""
+    container = Container(cores=8)
+    one, two, three = worker("one", container), worker("two", container), worker("three", container)
+    train(one, "a")
+    one.end()
+    for arbiter, job_id in ((one, "b"), (two, "c")):
+        permission = arbiter.decide(KIND)
+        assert permission is not None
+        arbiter.begin(job_id, job_id, KIND, permission)
+    assert [(entry.phase, entry.speeds) for entry in one.ledger.entries()] == [("starting", CNN)] * 2
+    assert three.decide(replace(KIND, kind="new")) is None
+    assert three.decide(KIND) is not None
+    one.end()
+    two.end()
+
+
 def test_a_job_whose_process_died_gives_its_processors_back(worker: Callable[..., Arbiter]) -> None:
     container = Container()
     one, two = worker("one", container), worker("two", container)
