@@ -76,9 +76,9 @@ def test_a_stdout_without_utf_8_gets_escapes() -> None:
         "import click\nfrom preflight.cli.app import main\n"
         "main.add_command(click.Command('x', callback=lambda: click.echo('caf\\u00e9 \\u2013 99')))\nmain(['x'])"
     )
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run([sys.executable, "-P", "-c", program], env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "caf\\xe9 \\u2013 99\n", "")
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run([sys.executable, "-P", "-c", program], env=environment, capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"caf\xe9 \\u2013 99\n", b"")
 
 
 @pytest.mark.process
