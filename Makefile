@@ -16,7 +16,7 @@ CPU := build/cpu
 AUDIT_URL ?= https://pypi.org/pypi/pip/23.2.1/json
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test suite fuzz test-all mutations check lint types rules schemas docs figures sbom audit bench bench-speed job versions bench-calibration bench-fleet bench-page import-profile faults containers clean
+.PHONY: help demo unit test suite fuzz test-all coverage mutations check lint types rules schemas docs figures sbom audit bench job bench-calibration bench-fleet bench-page import-profile faults containers clean
 
 help:  ## List the commands.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -55,6 +55,10 @@ test-all: $(VENV)/.dev  ## Run all tests, the slow ones too, and measure coverag
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
+COVERAGE_PYTHON ?= python3.13
+coverage:  ## Measure the lines that `make suite` runs, by sys.monitoring (COVERAGE_PYTHON, 3.12 or newer); less than 92 % fails.
+	COVERAGE_CORE=sysmon $(MAKE) suite COVERAGE=1 VENV=build/coverage PYTHON=$(COVERAGE_PYTHON)
+
 mutations: $(VENV)/.dev  ## Break the code under the most important promises, line by line, and see a test fail for each.
 	PYTHONPATH=tests $(BIN)/python -m tools.mutations
 
@@ -86,34 +90,25 @@ audit: $(TOOLS)/.made  ## Check for known vulnerabilities in constraints.txt.
 	else $(TOOLS)/bin/pip-audit --strict --requirement constraints.txt --no-deps --disable-pip; fi
 
 # Benchmarks share modules with the tests.
-bench bench-speed job versions bench-calibration bench-page: export PYTHONPATH := tests
+bench job bench-calibration bench-page: export PYTHONPATH := tests
 
-bench: $(VENV)/.dev $(CPU)/.made  ## Measure the figures of the README and write tools/bench/results/.
-	$(BIN)/python -m tools.bench.footprint --image-python $(CPU)/bin/python
-	$(BIN)/python -m tools.bench.web
-	$(BIN)/python -m tools.bench.listing
-	@$(MAKE) bench-speed
+BENCH ?=
+bench: $(VENV)/.bench $(CPU)/.made  ## Measure the figures of README.md and docs/benchmarks.md in three hours; BENCH="--minutes 30" a piece, the next call continues.
+	$(BIN)/python -m tools.bench.measure $(BENCH)
 
 figures: $(VENV)/.dev  ## Write the tables of README.md and docs/ from tools/bench/results/.
 	$(BIN)/python -m tools.bench.figures
-
-SPEED ?=
-bench-speed: $(VENV)/.bench  ## Measure training beside its peers and the machine's limits; SPEED="roof data" only these parts.
-	$(BIN)/python -m tools.bench.speed $(SPEED)
 
 import-profile: $(VENV)/.dev  ## Print the slowest imports of each way in; fails when one brings what it must not.
 	$(BIN)/python -m tools.bench.imports
 
 REVISION ?= f868e4d
-versions: $(VENV)/.dev  ## Measure whole commands beside those of an earlier version; REVISION= names its commit, 0.25.1 by default.
-	$(BIN)/python -m tools.bench.versions $(REVISION)
-
 job: $(VENV)/.dev $(CPU)/.made  ## Measure jobs from enqueue to result beside an earlier version, and what 200 jobs leave in a worker.
 	$(BIN)/python -m tools.bench.job --revision $(REVISION) --cpu-python $(CPU)/bin/python
 	$(BIN)/python -m tools.bench.job --many 200
 
 CALIBRATION ?=
-bench-calibration: $(VENV)/.dev  ## Measure what calibration promises; CALIBRATION="matrix 0.5cpu" only these cells, an interrupted run continues.
+bench-calibration: $(VENV)/.dev  ## Measure what calibration promises; CALIBRATION=0.5cpu only these cells, an interrupted run continues.
 	$(BIN)/python -m tools.bench.calibration $(CALIBRATION)
 
 FLEET ?=

@@ -60,12 +60,19 @@ class _Advisor:
     """Micro-batch -> bytes."""
     disturbed: bool = False
 
-    def own(self) -> BatchTrial:
-        """Measure the job's own batch alone, in a new process: its memory is that of a training."""
-        trial = BatchTrial(
+    def known(self) -> BatchTrial:
+        """Return what is known of the job's own batch without measuring it for this."""
+        self.own_peak = self.run.evidence[self.plan].peak_bytes
+        return BatchTrial(
             batch_size=self.run.task.batch_size, micro_batch=self.plan.micro_batch, outcome="own",
             samples_per_s=self.run.task.batch_size / self.prediction.step_s, epoch_s=self.prediction.epoch_s,
+            peak_bytes=self.own_peak,
         )  # fmt: skip
+
+    def own(self) -> BatchTrial:
+        """Measure the job's own batch alone, in a new process: its memory is that of a training."""
+        trial = self.known()
+        self.own_peak = 0
         try:
             self.run.backend.restart(self.plan)
             for _ in range(PAIRS):
@@ -89,7 +96,11 @@ class _Advisor:
         if self.run.records.crashed_before(plan):
             return replace(trial, outcome="failed", note="an earlier calibration crashed under it")
         if self._now() + self._seconds(factor) > self.deadline:
-            return replace(trial, outcome="skipped", note=f"it takes about {self._seconds(factor):.1f} s to measure")
+            note = (
+                f"predicted to fit, {predicted // MIB:,} MiB of {budget // MIB:,}; measuring it takes about "
+                f"{self._seconds(factor):.1f} s, which `preflight calibrate` does"
+            )
+            return replace(trial, outcome="skipped", note=note)
         return self._measure(trial, plan, factor)
 
     def _measure(self, trial: BatchTrial, plan: Plan, factor: int) -> BatchTrial:
@@ -172,13 +183,14 @@ class _Advisor:
 
 
 def advise_batch(run: SearchRun, plan: Plan, memory: Memory, prediction: Prediction) -> BatchAdvice | None:
-    """Measure larger effective batches under the plan that is kept; None where the training is too short for that.
+    """Measure larger effective batches under the plan that is kept; None where no advice is wanted.
 
-    What goes wrong here costs nothing but the advice.
+    Where the training is too short for that, the advice says what the memory holds, which costs nothing. What goes
+    wrong here costs nothing but the advice.
     """
     allowed_s = allowed_seconds(run, prediction)
     if allowed_s < MIN_SECONDS:
-        return None
+        return None if run.task.advice == "off" else _unmeasured_advice(run, plan, memory, prediction)
     run.backend.limit(run.backend.now() + OVERDUE * allowed_s)
     began = _now(run)
     advisor = _Advisor(run=run, plan=plan, memory=memory, prediction=prediction, deadline=began + allowed_s)
@@ -192,6 +204,22 @@ def advise_batch(run: SearchRun, plan: Plan, memory: Memory, prediction: Predict
         trials=tuple(trials), advised=advised_batch(trials), budget_bytes=run.task.memory_bytes,
         disturbed=advisor.disturbed, asked=run.task.advice == "asked", seconds=_now(run) - began,
     )  # fmt: skip
+
+
+def _unmeasured_advice(run: SearchRun, plan: Plan, memory: Memory, prediction: Prediction) -> BatchAdvice:
+    """Return what is known of twice the batch without a step of it."""
+    advisor = _Advisor(run=run, plan=plan, memory=memory, prediction=prediction, deadline=-math.inf)
+    trials = [advisor.known()]
+    if FACTORS[0] * run.task.batch_size <= run.task.largest_batch:
+        trials.append(advisor.larger(FACTORS[0]))
+    return BatchAdvice(
+        trials=tuple(trials),
+        advised=None,
+        budget_bytes=run.task.memory_bytes,
+        disturbed=False,
+        asked=False,
+        seconds=0.0,
+    )
 
 
 def allowed_seconds(run: SearchRun, prediction: Prediction) -> float:

@@ -34,6 +34,8 @@ class Trial:
     """How long it took."""
     steps: Annotated[int, Field(ge=0)] = 0
     """Steps measured, warm-up apart."""
+    steps_asked: Annotated[int, Field(ge=0)] | None = None
+    """Steps asked for, where fewer were measured: those took several times as long as expected."""
     step_s: Seconds | None = None
     """Median seconds of a step of the effective batch, fetching included; None: not measured."""
     predicted_epoch_s: Seconds | None = None

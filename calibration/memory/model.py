@@ -5,9 +5,18 @@ from typing import Final
 
 from calibration.result import MemoryFit
 from preflight.contract.plan import Plan
+from preflight.contract.spec import MAX_BATCH
 
 SAFE: Final = 0.85
 """Share of the budget above which a size is not run."""
+CNN_BYTES, CNN_SAMPLE_BYTES = 322_000_000, 324_000
+"""What a process that trains `cnn` in float32 takes, and each sample of MNIST: the line of two probes, of 8 and of 32
+samples (`memory_probe` of `preflight calibrate --dataset mnist`, 0.28.0)."""
+
+
+def cnn_samples(budget_bytes: int) -> int:
+    """Return the samples of `cnn` that a training with so much memory holds at once; 0: not even one."""
+    return max(0, min(MAX_BATCH, int(SAFE * budget_bytes - CNN_BYTES) // CNN_SAMPLE_BYTES))
 
 
 @dataclass(slots=True, kw_only=True)

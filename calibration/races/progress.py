@@ -40,7 +40,8 @@ def make_trial(
     return Trial(
         knob=tried.knob, plan=plan, verdict=verdict, note=note, at=tried.began,
         seconds=max(0.0, run.backend.now() - tried.began),
-        steps=len(steps), step_s=known.step_s if known else None,
+        steps=len(steps), steps_asked=len(steps) + known.cut_short if known and known.cut_short else None,
+        step_s=known.step_s if known else None,
         predicted_epoch_s=epoch_seconds(run, plan) if known else None,
         slowest_s=slowest(steps) if steps else None,
         ratio=comparison.ratio if comparison else None, low=spread.low if spread else None,

@@ -35,6 +35,8 @@ class PlanStats:
     step_s: float
     blocks: list[Sequence[float]]
     """Seconds of its steps, as they were measured together."""
+    cut_short: int = 0
+    """Steps that were asked for, too, and not measured, as those before took several times as long as expected."""
     warm_s: float = 0.0
     """What its first steps took beyond the others."""
     fetch_share: float = 0.0

@@ -34,6 +34,7 @@ def measure(run: SearchRun, plan: Plan, steps: int, *, settle: int = 0, like_s: 
     )  # fmt: skip
     measured = run.backend.measure(order).whole(run.part)
     run.evidence.setdefault(plan, PlanStats(1.0, [])).add(measured)
+    run.evidence[plan].cut_short += max(0, steps - len(measured.seconds))
     if measured.seconds:
         run.paces.setdefault((plan, run.cut), []).append(statistics.fmean(measured.seconds))
     return measured.seconds

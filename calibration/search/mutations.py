@@ -152,8 +152,9 @@ def affinities(best: Plan, space: Space, known: SearchState) -> Turned:  # noqa:
 
 
 def interops(best: Plan, space: Space, known: SearchState) -> Turned:  # noqa: ARG001
-    """Try a second inter-operation thread."""
-    return [replace(best, interop=2)] if best.interop == 1 and space.threads[0] > 1 else []
+    """Try half of the threads as inter-operation threads, two at least."""
+    half = max(2, best.threads // 2)
+    return [replace(best, interop=half)] if best.interop == 1 and space.threads[0] > 1 else []
 
 
 def weight_gradients(best: Plan, space: Space, known: SearchState) -> Turned:  # noqa: ARG001

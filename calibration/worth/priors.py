@@ -36,7 +36,7 @@ class Prior:
 PRIORS: Final[Mapping[Change, Prior]] = {
     "default": Prior(0.9, NEIGHBOURING),
     "earlier": Prior(0.9, 1.8),
-    # 1.8x to 2.3x for cnn, 1.9x to 3.7x for resnet18 (tools/bench/results/calibration-naive.json, docs/decisions.md).
+    # 1.8x to 2.3x for cnn, 1.9x to 3.7x for resnet18 (docs/decisions.md).
     "bfloat16": Prior(0.9, 1.8),
     "channels_last": Prior(0.7, 1.2),  # 1.17x to 1.36x (FORMAT_GAIN in calibration/search/mutations.py)
     "bfloat16_alone": Prior(0.2, 1.3),
@@ -49,7 +49,7 @@ PRIORS: Final[Mapping[Change, Prior]] = {
     "quota_threads": Prior(0.5, 1.15),
     "cores_threads": Prior(0.8, NEIGHBOURING),
     "fewer_threads": Prior(0.1, 1.1),
-    # 3.8x to 144x beside one busy process in 30 of 30 turns (`python -m tools.bench.calibration neighbour`).
+    # 3.8x to 144x beside one busy process in 30 of 30 turns (0.23.4, docs/decisions.md).
     "fewer_threads_disturbed": Prior(0.9, 4.0),
     "whole_batch": Prior(0.6, 1.2),
     "smaller_micro_batch": Prior(0.25, 1.05),  # what it saves for certain is memory

@@ -44,7 +44,7 @@ RUN_TEST = "tests/integration/preflight/launch/test_command.py"
 DATA_TEST = "tests/acceptance/test_data_sources.py"
 SOURCES_TEST = "tests/unit/worker/jobs/local/test_remote_source.py"
 EXPORTED = (
-    "tests/integration/worker/exporters/test_exports.py",
+    "tests/integration/worker/features/exporters/test_exports.py",
     "test_a_model_is_exported_by_the_next_worker",
     "needs services",
 )

@@ -29,7 +29,7 @@ from tools.faults.report import Row
 from tools.faults.rounds import Ended, Round
 from tools.faults.service import Service
 from tools.faults.stock import StockScene
-from tools.faults.strikes.runs import Run
+from tools.faults.strikes.runs import Run, together
 from tools.faults.trials.messages import hostile_hashes
 from tools.faults.trials.runs import alone
 
@@ -67,6 +67,7 @@ def test_hostile_hashes_harm_nobody(service: Preflight) -> None:
     assert run(service, Random(1)).problems == ()  # noqa: S311 - dice
 
 
+@pytest.mark.slow
 def test_workers_find_the_suite(tmp_path: Path) -> None:
     """Whatever the directory and PYTHONPATH of the run: jobs name data sets and functions in it."""
     scenes = (
@@ -227,10 +228,24 @@ def test_rounds_beside_busy_neighbours_are_told_apart() -> None:
     kept = rounds.newest([*quiet, disturbed])
     assert kept == [*quiet, disturbed]
     assert rounds.outstanding([disturbed.round], quiet) == [disturbed.round]
-    assert rounds.of_run(kept, 21, "1", 1) == [disturbed]
+    assert rounds.of_run(kept, 21, "1", (1, 1)) == [disturbed]
     page = report.page(report.rows([fault], kept), kept)
     assert f"{fault.name} | 2 | 2 |" in page
     assert "preflight beside one busy process: 1 rounds: 1 jobs lost, 1 double publications, 2 orphans" in page
+
+
+def test_rounds_with_several_jobs_at_a_time_are_told_apart() -> None:
+    """What became of any of their jobs counts, and the page says in how many of the rounds they trained together."""
+    first = Verdict(lost_s=0.5, double_publications=1, at_once=2)
+    verdict = together([first, Verdict(problems=("2 orphans",), lost_s=1.5, orphans=2, at_once=1)])
+    assert verdict == Verdict(problems=("2 orphans",), lost_s=1.5, double_publications=1, orphans=2, at_once=2)
+    fault = next(fault for fault in CATALOGUE if fault.name == SHORT[0])
+    made = [replace(each, round=replace(each.round, jobs=2)) for each in (ended(0, verdict), ended(1, Verdict()))]
+    kept = [ended(0, Verdict()), *made]
+    assert rounds.of_run(kept, 20, "1", (0, 2)) == made
+    page = report.page(report.rows([fault], kept), kept)
+    assert f"{fault.name} | 1 | 1 |" in page
+    assert "preflight with 2 jobs at a time (seen to train together in 1 rounds): 2 rounds: 0 jobs lost, 1 dou" in page
 
 
 def test_a_neighbour_is_busy_and_ends_with_the_suite() -> None:

@@ -32,6 +32,7 @@ def no_source_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTHONPATH", raising=False)
 
 
+@pytest.mark.slow
 def test_a_job_is_enqueued_and_trained(newest: Path, settings: Settings, client: Client) -> None:
     """Producer and worker run from the wheels."""
     environment = {**os.environ, **service_environment(settings)}
@@ -46,6 +47,7 @@ def test_a_job_is_enqueued_and_trained(newest: Path, settings: Settings, client:
     assert wait_for(client, "newest").status == "finished"
 
 
+@pytest.mark.slow
 def test_the_web_service_answers(newest: Path, settings: Settings, tmp_path: Path) -> None:
     with serving(settings, tmp_path, python=str(newest)) as service:
         assert service.ask("GET", "/readyz").status == 200

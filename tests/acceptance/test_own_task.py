@@ -24,6 +24,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("signals_heard")
 def test_it_is_calibrated_trained_checkpointed_and_exported(site: Path, tmp_path: Path) -> None:
     """After an interruption it resumes from its checkpoint, and ends with a model and its manifest."""

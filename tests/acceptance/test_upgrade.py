@@ -88,6 +88,7 @@ class Earlier:
         )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_nothing_of_the_earlier_version_is_lost(
     earlier: Path, settings: Settings, client: Client, connection: Redis, run_worker: RunWorker
 ) -> None:

@@ -25,8 +25,7 @@ LAYERS = {
         "choose",
     ),
     "worker": (
-        "client config report wire", "broker models state", "events exporters", "admission", "jobs", "queue", "web",
-        "cli",
+        "client config wire", "broker models state", "events", "admission", "jobs", "features", "queue", "web", "cli",
     ),
 }  # fmt: skip
 """Room -> its packages and modules from the lowest layer up: each imports only itself and those of lower layers."""
@@ -68,9 +67,9 @@ CHILD_SIDE = {
     "training/models/layers.py", "training/models/resnet.py", "training/models/weight_gradients.py",
     "training/optim/factory.py", "training/optim/muon.py", "training/optim/untraced.py",
     "training/system/reference_workload.py",
-    "worker/report/calibration.py", "worker/report/calibration_plots.py", "worker/report/page.py",
-    "worker/report/plots.py", "worker/report/svg.py", "worker/report/templates/__init__.py",
-    "worker/report/test_set.py",
+    "worker/features/report/calibration.py", "worker/features/report/calibration_plots.py",
+    "worker/features/report/page.py", "worker/features/report/plots.py", "worker/features/report/svg.py",
+    "worker/features/report/templates/__init__.py", "worker/features/report/test_set.py",
 }  # fmt: skip
 """Modules that only child processes import, and that may therefore import torch at module scope; and those that only
 `preflight data add` imports, with numpy."""
@@ -161,6 +160,14 @@ def test_imports_point_down(path: str) -> None:
     importer = part(path.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
     ours = [name for name in targets(path) if name.partition(".")[0] in ROOMS]
     assert [name for name in ours if not is_in_order(importer, part(name))] == []
+
+
+@pytest.mark.parametrize("path", modules())
+def test_nothing_imports_a_feature_but_the_list(path: str) -> None:
+    """A feature imports what is below, and no other feature: its folder can be deleted."""
+    features = {name.split(".")[2] for name in targets(path) if name.startswith("worker.features.")}
+    allowed = {path.split("/")[2]} if path.startswith("worker/features/") else {"entries"}
+    assert path == "worker/features/entries.py" or features <= allowed
 
 
 @pytest.mark.parametrize("path", modules())

@@ -2,14 +2,13 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.files.trees import ROOT, copy_packages
 
-ROOT = Path(__file__).parents[2]
 BEFORE = "    device: Annotated[Device"
 FIELD = '''    huge_pages: Annotated[
         Literal["off", "on"], Words(texts={"on": "huge pages", "off": "small pages"}), Knob(tries=("on",), gain=1.4)
@@ -56,9 +55,7 @@ print(json.dumps({
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a copy of the packages in which one file has one more field."""
-    tree = tmp_path_factory.mktemp("tree")
-    for package in ("client/preflight", "worker", "training", "calibration"):
-        shutil.copytree(ROOT / package, tree / Path(package).name, ignore=shutil.ignore_patterns("__pycache__"))
+    tree = copy_packages(tmp_path_factory.mktemp("tree"))
     plan = tree / "preflight/contract/plan.py"
     text = plan.read_text()
     assert BEFORE in text

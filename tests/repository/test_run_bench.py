@@ -1,11 +1,11 @@
-"""The bench of `preflight run`: pairs that a file collects over many calls, and the table of all of them."""
+"""The bench of `preflight run`: which fixed settings it compares with, and the table of all pairs."""
 
 from pathlib import Path
 
 import pytest
 
 from tools.bench.run.cells import GRID, PLAIN, TUNED, Cell, Kind
-from tools.bench.run.pairs import Pair, PairFile, best_fixed, fixed_to_measure, ratio_to
+from tools.bench.run.pairs import Pair, best_fixed, fixed_to_measure, ratio_to
 from tools.bench.run.table import render, write_into
 
 
@@ -15,18 +15,6 @@ def pair(tuned: float, best: float = 10.0, kind: Kind = "quiet", **more: float) 
         cell=Cell("mlp", 2.0, kind), rates=rates, at="2026-11-29T10:00:00+00:00", version="0.28.0",
         machine="a machine", load=0.1, counted=15.0, after=60.0,
     )  # fmt: skip
-
-
-def test_pairs_are_collected_over_calls_that_are_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = PairFile(tmp_path / "results" / "run.jsonl")
-    assert file.read() == []
-    file.append(pair(9.0))
-    with (tmp_path / "results" / "run.jsonl").open("a") as torn:
-        torn.write('{"cell": {"script": "ml')
-    assert file.read() == [pair(9.0)]
-    file.append(pair(10.0))
-    assert file.read() == [pair(9.0), pair(10.0)]
-    assert "line 2 of the result file was torn" in capsys.readouterr().out
 
 
 def test_fixed_settings_that_are_far_behind_are_measured_once() -> None:

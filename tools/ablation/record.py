@@ -18,13 +18,14 @@ from calibration.task import memory_for_training
 from preflight.container.resources import Resources, detect
 from preflight.contract.plan import Plan
 from preflight.contract.spec import TrainSpec
-from tools.ablation.recording import RECORDING, RecordedPlan, Recording, append, load
+from tools.ablation.recording import FILE, RECORDING, RecordedPlan, Recording, load
 from tools.bench.calibration.common import do_nothing
 from tools.bench.calibration.matrix.cells import BATCH, MEMORY, Cell
 from tools.bench.calibration.matrix.grid import FORMATS, PRECISIONS, REQUEST, Request, request_of, run_inside
-from tools.bench.calibration.matrix.main import neighbours, prepared_place
+from tools.bench.calibration.matrix.main import prepared_place
 from tools.bench.container import container
 from tools.bench.record import start
+from tools.faults.means import neighbours
 from worker.config.settings import child_environment
 
 ROUNDS: Final = 4
@@ -55,14 +56,15 @@ def record(filters: Sequence[str]) -> None:
     cells = [cell for cell in CELLS if cell.name not in done]
     cells = [cell for cell in cells if not filters or any(cell.matches(each) for each in filters)]
     print(f"{len(cells)} of {len(CELLS)} cells are to be recorded")
-    with prepared_place(cells) as place:
+    with FILE.measuring() as writer, prepared_place(cells) as place:
         for cell in cells:
             request = request_of(cell, place)
             request = replace(request, spec=replace(request.spec, batch_size=BATCH))
+            writer.begin(cell.name)
             with container(cell.processors, MEMORY[cell.memory]) as box, neighbours(int(cell.busy)):
                 found = RECORDING.validate_json(run_inside(box, place, MODULE, request))
             steps = cell.samples // BATCH
-            append(
+            writer.append(
                 replace(
                     found, version=head.version, date=head.date, machine=head.machine, cell=cell.name,
                     busy=cell.busy, steps_per_epoch=steps, validation=cell.validation,

@@ -1,17 +1,14 @@
 """A recording: the steps of all candidate plans of one cell, and what else a search asks of a backend."""
 
-from collections.abc import Iterator
-from contextlib import suppress
 from typing import Final
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from calibration.measure.protocol import Measured, Probed
 from preflight.contract.plan import Plan
+from tools.bench.lines import ResultFile
 from tools.bench.record import RESULTS
-
-PATH: Final = RESULTS / "ablation.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,22 +54,9 @@ class Recording:
 
 
 RECORDING: Final = TypeAdapter(Recording)
+FILE: Final = ResultFile(RESULTS / "ablation.jsonl", RECORDING)
 
 
 def load() -> list[Recording]:
-    """Return the recordings, each cell's last; a line that is not whole is left out."""
-    found = {recording.cell: recording for recording in _lines()}
-    return list(found.values())
-
-
-def _lines() -> Iterator[Recording]:
-    for line in PATH.read_bytes().splitlines() if PATH.exists() else ():
-        with suppress(ValidationError):
-            yield RECORDING.validate_json(line)
-
-
-def append(recording: Recording) -> None:
-    """Add a line; what an interruption left of one ends before it."""
-    cut = PATH.exists() and not PATH.read_bytes().endswith(b"\n")
-    with PATH.open("ab") as file:
-        file.write(b"\n" * cut + RECORDING.dump_json(recording) + b"\n")
+    """Return the recordings, each cell's last."""
+    return list({recording.cell: recording for recording in FILE.read().values}.values())

@@ -1,15 +1,17 @@
 """Write the tables of README.md and docs/ from tools/bench/results/: `make figures`.
 
-With `--check` nothing is written, and the exit code is 1 where a page differs from its results.
+With `--check` nothing is written, and the exit code is 1 where a page differs from its results. A table that was not
+measured yet says by which command it is.
 """
 
 import re
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from tools.bench.calibration.matrix.chart import draw_matrix
-from tools.bench.record import Record, load
+from tools.bench.measure import command_for
+from tools.bench.record import RESULTS, Record, load
 
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = tuple(
@@ -18,14 +20,38 @@ PAGES: Final = tuple(
 )
 CHART: Final = ROOT / "docs" / "calibration-matrix.svg"
 SECTION: Final = re.compile(r"(<!-- figures: (\S+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
+
+
+class Shown(NamedTuple):
+    """A row of README: which row of which table it is, and what of it is shown."""
+
+    label: str
+    benchmark: str
+    table: int
+    key: str
+    """First cell of the row."""
+    figure: str
+    """With the numbers of columns in braces."""
+    bound: tuple[int, int] | None = None
+    """Columns of bound and verdict."""
+
+
+BESIDE: Final = "{1} alone, {2} beside a busy process"
 README: Final = (
-    ("recipe `fast`, warm: seconds from enqueue to result", "job", 0, "warm: enqueue to result", (2,)),
-    ("of them not spent on training", "job", 0, "warm: beyond `train_seconds`", (2, 3, 4)),
-    ("recipe `fast`, test accuracy, five seeds", "accuracy", 0, "recipe `fast`", (1,)),
-    ("the plain PyTorch example takes, to 99.0 %", "accuracy", 0, "plain PyTorch example", (3,)),
-    ("an idle worker of the image, resident", "footprint", 0, "idle worker, resident, the image's packages", (1, 2, 3)),
-)
-"""Label, benchmark, number of its table, first cell of the row, columns: figure, bound, verdict."""
+    Shown("the same training as a whole command, plain PyTorch / preflight: first of its kind, median",
+          "claim", 0, "the first training of its kind, median", BESIDE),
+    Shown("worst of all runs", "claim", 0, "the first training of its kind, worst", BESIDE),
+    Shown("each further one, median", "claim", 0, "each further one, median", BESIDE),
+    Shown("worst of all runs", "claim", 0, "each further one, worst", BESIDE),
+    Shown("epochs within the 95 % interval that was predicted, every run", "calibration-matrix", 0,
+          "95 % intervals that hold the measured epoch", "{1}", (5, 6)),
+    Shown("recipe `fast`, warm: seconds from enqueue to result", "job", 0, "warm: enqueue to result", "{2}"),
+    Shown("of them not spent on training", "job", 0, "warm: beyond `train_seconds`", "{2}", (3, 4)),
+    Shown("recipe `fast`, test accuracy, five seeds", "accuracy", 0, "recipe `fast`", "{1}"),
+    Shown("the plain PyTorch example takes, to 99.0 %", "accuracy", 0, "plain PyTorch example", "{3}"),
+    Shown("an idle worker of the image, resident", "footprint", 0, "idle worker, resident, the image's packages",
+          "{1}", (2, 3)),
+)  # fmt: skip
 STAGES: Final = (
     ("taken from the queue", "taken"), ("data set ready", "data set ready"), ("plan ready", "plan ready"),
     ("first step done", "first step done"), ("last step done", "last step done"), ("result there", "result"),
@@ -57,47 +83,54 @@ def _section(name: str) -> str:
         return _stages()
     if name == "claim":
         return _claim()
-    return _readme() if name == "readme" else "\n\n".join([_origin(load(name)), *_tables(load(name))])
+    if name == "readme":
+        return _readme()
+    record = _load(name)
+    if record is None:
+        return f"Not measured yet: `{command_for(name)}` makes these figures."
+    return "\n\n".join([_origin(record), *("\n".join(table.lines()) for table in record.tables)])
+
+
+def _load(name: str) -> Record | None:
+    return load(name) if (RESULTS / f"{name}.json").exists() else None
 
 
 def _origin(record: Record) -> str:
     lines = [f"`{record.command}`: version {record.version}, {record.date}, {record.machine}."]
-    if record.transcribed:
-        lines.append(f"Transcribed from {record.transcribed}; its samples were not kept.")
     if record.leaves_out:
         lines.append(f"Left out: {record.leaves_out}.")
     return "\n".join(lines)
 
 
-def _tables(record: Record) -> list[str]:
-    return ["\n".join(table.lines()) for table in record.tables]
-
-
 def _readme() -> str:
     lines = ["| figure | median (range) | bound | | version |", "|---|---|---|---|---|"]
-    for label, name, number, key, columns in README:
-        record = load(name)
-        (cells,) = (row for row in record.tables[number].rows if row[0] == key)
-        shown = [str(cells[column]) for column in columns]
-        link = f"[{record.version}](docs/benchmarks.md#{name})"
-        lines.append(f"| {' | '.join([label, *shown, *[''] * (3 - len(shown)), link])} |")
-    left_out = load("accuracy").leaves_out
-    machine = (
-        f"Machine: {load('job').machine}. Seconds of whole jobs leave out nothing; "
-        f"those of trainings leave out {left_out}."
-    )
-    return "\n".join([*lines, "", machine])
+    records: dict[str, Record] = {}
+    for shown in README:
+        record = _load(shown.benchmark)
+        if record is None:
+            continue
+        records[shown.benchmark] = record
+        (cells,) = (row for row in record.tables[shown.table].rows if row[0] == shown.key)
+        bound, verdict = (str(cells[column]) for column in shown.bound) if shown.bound else ("", "")
+        link = f"[{record.version}]({_page_of(shown.benchmark)}#{shown.benchmark})"
+        lines.append(f"| {shown.label} | {shown.figure.format(*cells)} | {bound} | {verdict} | {link} |")
+    machines = sorted({record.machine for record in records.values()})
+    return "\n".join([*lines, "", f"Machines: {'; '.join(machines)}. What a row leaves out stands above its table."])
+
+
+def _page_of(name: str) -> str:
+    """Return the page that has a table."""
+    mark = f"<!-- figures: {name} -->"
+    return next(str(page.relative_to(ROOT)) for page in PAGES if mark in page.read_text())
 
 
 def _claim() -> str:
-    """Return the speed of `fast` beside the plain example, from every run of the benchmark."""
-    record = load("accuracy")
-    rows = {str(row[0]): row for row in record.tables[0].rows}
-    fast, plain = (str(rows[name][column]) for name, column in (("recipe `fast`", 3), ("plain PyTorch example", 3)))
+    """Return the first figure that is measured, with where it was."""
+    shown, record = next((one, record) for one in README if (record := _load(one.benchmark)) is not None)
+    (cells,) = (row for row in record.tables[shown.table].rows if row[0] == shown.key)
     return (
-        f"**Recipe `fast` trains MNIST to 99.0 % in {fast} s, the plain PyTorch example takes {plain} s.**\n"
-        f"Every run counts; left out are {record.leaves_out}. Version {record.version}: [how it was measured]"
-        "(docs/benchmarks.md#accuracy)."
+        f"**Measured: {shown.label}: {shown.figure.format(*cells)}.** Every run counts: version {record.version},\n"
+        f"[how it was measured]({_page_of(shown.benchmark)}#{shown.benchmark})."
     )
 
 

@@ -1,15 +1,21 @@
 """Import profile: the slowest imports of each entry point, and packages that it must not import.
 
-`make import-profile`. Each is a fresh interpreter under `-X importtime`; the milliseconds leave out a module's own
-imports. Exit code 1 when a forbidden package is imported.
+`make import-profile`. Each is a fresh interpreter under `-X importtime`. Own milliseconds leave out what a module
+imports, cumulative ones have it; the chain is who imports it. Exit code 1 when a forbidden package is imported.
 """
 
+import re
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
 SLOWEST: Final = 10
+LARGEST: Final = 6
+"""Categories that are named."""
+OURS: Final = ("preflight", "worker", "training", "calibration")
+LINE: Final = re.compile(r"import time:\s+(\d+) \|\s+(\d+) \| ((?:  )*)(\S+)")
 HEAVY: Final = ("torch", "numpy", "torchvision", "safetensors")
 REDIS: Final = ("redis", "rq")
 
@@ -42,35 +48,67 @@ ENTRIES: Final = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A module that an entry point imports."""
+
+    name: str
+    own_ms: float
+    all_ms: float
+    """With the modules that it is the first to import."""
+    chain: tuple[str, ...]
+    """The modules that import it, the outermost first."""
+
+    @property
+    def category(self) -> str:
+        """Return `ours`, `standard library` or the package of others that it is of."""
+        package = self.name.partition(".")[0]
+        if package in OURS:
+            return "ours"
+        return "standard library" if package in sys.stdlib_module_names else package
+
+
 def main() -> int:
     """Measure and print; return the exit code."""
     intruders: list[str] = []
     for entry in ENTRIES:
-        costs = _imports(entry.program)
-        loaded = {name for name in entry.without if name in costs}
-        intruders += [f"{entry.name} imports {name}" for name in sorted(loaded)]
-        print(f"\n## {entry.name}: {sum(costs.values()):,.0f} ms in {len(costs):,} modules\n")
-        print("| module | own ms |\n|---|---|")
-        for name in sorted(costs, key=lambda name: costs[name], reverse=True)[:SLOWEST]:
-            print(f"| {name} | {costs[name]:.1f} |")
+        found = parse(_importtime(entry.program))
+        names = {module.name for module in found}
+        intruders += [f"{entry.name} imports {name}" for name in entry.without if name in names]
+        print(f"\n## {entry.name}: {sum(module.own_ms for module in found):,.0f} ms in {len(found):,} modules\n")
+        categories: Counter[str] = Counter()
+        for module in found:
+            categories[module.category] += round(1000 * module.own_ms)
+        largest = (f"{name} {spent / 1000:,.0f} ms" for name, spent in categories.most_common(LARGEST))
+        print(f"{'; '.join(largest)}\n")
+        print("| module | category | own ms | cumulative ms | imported by |\n|---|---|---|---|---|")
+        for module in sorted(found, key=lambda module: module.own_ms, reverse=True)[:SLOWEST]:
+            cells = module.name, module.category, f"{module.own_ms:.1f}", f"{module.all_ms:.1f}"
+            print(f"| {' | '.join(cells)} | {' > '.join(module.chain) or 'the entry point'} |")
     for intruder in intruders:
         print(f"\n{intruder}, but must not: import it where it is needed", file=sys.stderr)
     return 1 if intruders else 0
 
 
-def _imports(program: str) -> dict[str, float]:
-    """Return module -> own milliseconds of all that `program` imports, the interpreter's start included."""
-    done = subprocess.run(
+def _importtime(program: str) -> str:
+    """Return what the interpreter says of all that `program` imports, its own start included."""
+    return subprocess.run(
         [sys.executable, "-P", "-X", "importtime", "-c", program],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=True,
-    )  # fmt: skip
-    costs: dict[str, float] = {}
-    for line in done.stderr.splitlines():
-        own, _, rest = line.removeprefix("import time:").partition("|")
-        if line.startswith("import time:") and own.strip().isdecimal():
-            name = rest.rpartition("|")[2].strip()
-            costs[name] = costs.get(name, 0) + int(own) / 1000
-    return costs
+    ).stderr  # fmt: skip
+
+
+def parse(text: str) -> list[Imported]:
+    """Return the modules in the output of `-X importtime`, which has a module below those that it imports."""
+    lines = (LINE.fullmatch(line) for line in text.splitlines())
+    found: list[Imported] = []
+    chain: list[str] = []
+    for match in reversed([line for line in lines if line]):
+        own, cumulative, indent, name = match.groups()
+        del chain[len(indent) // 2 :]
+        found.append(Imported(name, int(own) / 1000, int(cumulative) / 1000, tuple(chain)))
+        chain.append(name)
+    return found
 
 
 if __name__ == "__main__":

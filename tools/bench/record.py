@@ -62,8 +62,6 @@ class Record:
     leaves_out: str = ""
     """What the figures do not include, such as imports and process starts."""
     seeds: tuple[int, ...] = ()
-    transcribed: str = ""
-    """The page from which older figures were copied, without their samples; empty for a run."""
     tables: list[Table] = field(default_factory=list)
 
     def head(self, *columns: str) -> None:

@@ -1,10 +1,4 @@
-"""This version beside an earlier one: whole commands in turns, each version on its own code, caches and entry points.
-
-    python -m tools.bench.versions REVISION
-
-Prints Markdown tables: medians and ranges of wall seconds, from the start of the process to its end, or to a record in
-its log that ends what is compared; and of their ratios, pair by pair. A pair takes turns A B, B A.
-"""
+"""Checkouts of other versions, compiled, with their own entry points and packages, for what compares with them."""
 
 import compileall
 import os
@@ -12,69 +6,19 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Final
-
-from preflight.redis.server.embedded import redis_server
-from tools.bench.record import samples, start
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("worker", "calibration", "training", "preflight")
 OWN_PACKAGES: Final = ("rq", "pydantic-settings", "python-dotenv")
 """Dependencies that an earlier version has in another version, or that are none any more."""
-MAX_SLOWDOWN: Final = 1.05
-"""Median ratio of a pair up to which this version is within noise: two of the same differ by as much here."""
-TRAIN: Final = ("train", "--no-calibrate", "--json", "--recipe")
 NO_REDIS: Final = "redis://none"
 """For commands that ask none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
-    """What both versions do in turns."""
-
-    pairs: int
-    arguments: tuple[str, ...]
-    until: str = ""
-    """The record in its log at which it is stopped; empty: it ends by itself."""
-
-
-COMMANDS: Final[Mapping[str, Command]] = {
-    "worker start": Command(pairs=7, arguments=("worker",), until="worker_started"),
-    "recipe `fast`": Command(pairs=5, arguments=(*TRAIN, "fast")),
-    "start and calibration of a training, `cnn`": Command(
-        pairs=5, arguments=("train", "--force-calibration", "--json"), until="calibration_winner"
-    ),
-    "recipe `balanced`": Command(pairs=3, arguments=(*TRAIN, "balanced")),
-}
-
-
-def main(revision: str) -> None:
-    """Print and write the comparison."""
-    record = start("versions", f"python -m tools.bench.versions {revision}")
-    with checked_out(revision) as tree, checked_out("HEAD") as here, redis_server() as url:
-        was, now = (version_of(each) for each in (tree, here))
-        record.version = now
-        record.head("command", f"{was}, seconds", f"{now}, seconds", f"{now} / {was}", f"at most {MAX_SLOWDOWN:g}")
-        for name, command in COMMANDS.items():
-            measure = partial(seconds, command, url)
-            for each in (tree, here):
-                measure(each)  # data sets are prepared, bytecode is written
-            turns = [(tree, here) if number % 2 == 0 else (here, tree) for number in range(command.pairs)]
-            taken = [{root: measure(root) for root in turn} for turn in turns]
-            before, after = ([each[root] for each in taken] for root in (tree, here))
-            ratios = [new / old for old, new in zip(before, after, strict=True)]
-            reached = sorted(ratios)[len(ratios) // 2] <= MAX_SLOWDOWN
-            cells = (samples(before, ".2f"), samples(after, ".2f"), samples(ratios, ".3f"))
-            record.row(name, *cells, "reached" if reached else "missed")
-    record.write()
 
 
 @contextmanager
@@ -128,28 +72,3 @@ def environment(tree: Path, url: str, directory: Path) -> dict[str, str]:
         **os.environ, "PYTHONPATH": python_path, "REDIS_URL": url, "PREFLIGHT_LOG_FORMAT": "json",
         **{f"PREFLIGHT_{name}_DIR": str(directory / name) for name in ("CACHE", "STATE", "ARTIFACT")},
     }  # fmt: skip
-
-
-def seconds(command: Command, url: str, tree: Path) -> float:
-    """Run a command of a checkout and return its wall seconds, to its end or to the record at which it is stopped."""
-    arguments = [sys.executable, "-P", "-m", "worker.cli", *command.arguments]
-    began = time.perf_counter()
-    with subprocess.Popen(
-        arguments, cwd=tree, env=environment(tree, url, tree / "bench-out"), stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True,
-    ) as process:  # fmt: skip
-        last = ""
-        for last in process.stdout or ():
-            if command.until and f'"{command.until}"' in last:
-                taken = time.perf_counter() - began
-                process.terminate()
-                return taken
-    if process.returncode:
-        raise SystemExit(f"{' '.join(arguments)} of {version_of(tree)} exited with code {process.returncode}: {last}")
-    return time.perf_counter() - began
-
-
-if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        raise SystemExit("usage: python -m tools.bench.versions REVISION")
-    main(sys.argv[1])

@@ -53,9 +53,9 @@ def main() -> int:
         _try_ours(faults, options, root)
     if options.stock:
         _stock_in_its_environment(options)
-    everything = rounds.read(options.results)
-    ended = rounds.of_run(everything, options.seed, _version("preflight"), options.neighbours)
-    rows = report.rows(faults, ended, options.neighbours)
+    everything, company = rounds.read(options.results), (options.neighbours, options.jobs)
+    ended = rounds.of_run(everything, options.seed, _version("preflight"), company)
+    rows = report.rows(faults, ended, company)
     print(f"\n{report.tables(rows)}\n")
     if options.write:
         kept = rounds.newest(everything)
@@ -71,6 +71,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--parallel", type=int, default=1, metavar="N", help="rounds at the same time")
     parser.add_argument("--neighbours", type=int, default=0, metavar="N",
                         help="busy processes beside the service, which is tried alone then")  # fmt: skip
+    parser.add_argument("--jobs", type=int, default=1, metavar="N",
+                        help="jobs at a time; tries the faults that strike a running job")  # fmt: skip
     parser.add_argument("--stock", type=int, default=0, metavar="N", help="try each N times on stock RQ, too")
     parser.add_argument("--stock-python", default=sys.executable, metavar="PATH", help="interpreter that has stock RQ")
     parser.add_argument("--only-stock", action="store_true", help="try stock RQ alone")
@@ -80,19 +82,20 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--write", type=Path, metavar="PATH", help="page to write the tables into, between markers")
     parser.add_argument("--list", action="store_true", help="only say what the faults are")
     options = parser.parse_args()
-    if options.neighbours and options.stock:
-        parser.error("--neighbours is for this service alone; leave out --stock")
+    if (options.neighbours or options.jobs > 1) and options.stock:
+        parser.error("--neighbours and --jobs are for this service alone; leave out --stock")
     return options
 
 
 def _try_ours(faults: Sequence[Fault], options: argparse.Namespace, root: Path) -> None:
     """Make the rounds of this service that have not been made."""
-    counts = [(fault, fault.times) for fault in faults if not fault.drawn]
-    drawn = [fault for fault in faults if fault.drawn]
+    together = options.jobs > 1
+    counts = [] if together else [(fault, fault.times) for fault in faults if not fault.drawn]
+    drawn = [fault for fault in faults if fault.drawn and (not together or fault.strikes_usual_job)]
     counts += [(fault, len(range(at, options.rounds, len(drawn)))) for at, fault in enumerate(drawn)]
     tries = _outstanding("preflight", counts, options)
     if tries:
-        with Preflight(root) as service:
+        with Preflight(root, at_once=options.jobs) as service:
             service.learn()
             runs: list[Try[PreflightScene]] = [(one, fault.ours) for one, fault in tries]
             try_all(service, runs, options, options.parallel)
@@ -127,7 +130,10 @@ def _outstanding(
     """Return the rounds that have not been made, the first of each fault before the second of any."""
     known = {fault.name: fault for fault, _ in counts}
     of_each = [
-        [Round(name, _version(name), options.seed, fault.name, number, options.neighbours) for number in range(count)]
+        [
+            Round(name, _version(name), options.seed, fault.name, number, options.neighbours, options.jobs)
+            for number in range(count)
+        ]
         for fault, count in counts
     ]
     wanted = [one for turn in zip_longest(*of_each) for one in turn if one is not None]

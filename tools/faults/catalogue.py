@@ -33,6 +33,11 @@ class Fault:
     drawn: bool = False
     """Whether the rounds that `--rounds` asks for are drawn from this one and its like."""
 
+    @property
+    def strikes_usual_job(self) -> bool:
+        """Whether it strikes while a worker runs the usual job, and so also while it runs several."""
+        return self.stock != NO_GROUPS
+
 
 def struck(
     name: str, does: str, strike: Strike[Scene], survival: str = WITHIN, *,

@@ -81,6 +81,8 @@ class Verdict:
     double_runs: int = 0
     """Trainings of one job at the same time, or after it was finished."""
     double_publications: int = 0
+    at_once: int = 1
+    """Most trainings at the same time, of any job."""
     orphans: int = 0
     takeover_s: float | None = None
     """Until the next attempt began."""

@@ -13,6 +13,8 @@ V1: Final = Path("/sys/fs/cgroup/memory")
 V2: Final = Path("/sys/fs/cgroup")
 DAY: Final = 86_400
 FILLER: Final = "filler"
+STARTING: Final = 0.5
+"""Seconds until a neighbour is busy."""
 
 
 class NotHere(Exception):
@@ -98,16 +100,17 @@ def make_writable(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def neighbours(count: int) -> Iterator[None]:
-    """Run so many busy processes beside the service: they are of this process, and end with it."""
+def neighbours(count: int) -> Iterator[list["subprocess.Popen[bytes]"]]:
+    """Run so many busy processes outside of any container: they are of this process, and end with it."""
     busy = "import sys; from training.process.child_main import die_with_parent; die_with_parent(int(sys.argv[1]))"
     command = [sys.executable, "-P", "-c", f"{busy}\nwhile True: pass", str(os.getpid())]
     with contextlib.ExitStack() as stack:
-        for _ in range(count):
-            process = subprocess.Popen(command)
+        busy_now = [subprocess.Popen(command) for _ in range(count)]
+        for process in busy_now:
             stack.callback(process.wait)
             stack.callback(process.kill)
-        yield
+        time.sleep(STARTING * bool(busy_now))
+        yield busy_now
 
 
 def _mount(*arguments: str) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -75,9 +76,11 @@ class PreflightScene(Scene):
             checkpoint_seconds=CHECKPOINT_SECONDS,
             calibration_seconds=CALIBRATION_S,
             log_format="json",
+            **({"packing": "throughput", "max_jobs": service.at_once} if service.at_once > 1 else {}),
         )
         environment = {**clean_environment(), **service_environment(self.settings)}
-        super().__init__(directory, environment, expected, BEYOND)
+        super().__init__(directory, environment, expected, BEYOND * service.at_once)
+        self.at_once = service.at_once
         self.client = self._new_client()
         self.queue = Queue(self.settings.queue, connection=self.connection, serializer=JSONSerializer)
         self._text = Redis.from_url(self.redis.url, decode_responses=True)
@@ -90,6 +93,17 @@ class PreflightScene(Scene):
             return process.name() == "training" and process.status() != psutil.STATUS_STOPPED
         except psutil.Error:
             return False
+
+    def job_of(self, training: psutil.Process) -> str:
+        """Return the job whose files a training has open."""
+        jobs = str(self.settings.state_dir / JOBS) + os.sep
+        with contextlib.suppress(OSError, psutil.Error):
+            for file in Path(f"/proc/{training.pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    opened = str(file.readlink())
+                    if opened.startswith(jobs):
+                        return opened.removeprefix(jobs).partition(os.sep)[0]
+        return ""
 
     def trainer(self) -> psutil.Process | None:
         def is_child(process: psutil.Process) -> bool:
@@ -222,6 +236,7 @@ class PreflightScene(Scene):
             late=(f"{lost_s:.2f} s of work lost",) if lost_s > bound else (),
             lost_s=lost_s,
             double_runs=max(0, self.most_trainings - 1),
+            at_once=self.most_at_once,
             double_publications=max(0, publications - 1),
             orphans=orphans,
             takeover_s=next((at - struck for at in begun), None),
@@ -261,8 +276,10 @@ class Preflight(Service[PreflightScene]):
 
     name = "preflight"
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, at_once: int = 1) -> None:
+        """Keep everything in `root`; `at_once` jobs run at a time when a fault strikes."""
         super().__init__(root)
+        self.at_once = at_once
         self._weights: dict[str, str] = {}
         self.group_weights: dict[int, str] = {}
         """Workers -> sha256 of the weights that a group of so many comes to."""

@@ -10,7 +10,7 @@ from typing import Final
 from tools.faults.catalogue import Fault
 from tools.faults.jobs import Moment, Verdict
 from tools.faults.preflight import CHECKPOINT_SECONDS, SLACK_SECONDS
-from tools.faults.rounds import Ended
+from tools.faults.rounds import ALONE, Company, Ended
 from tools.faults.stock import BEYOND
 
 BEGIN: Final = "<!-- python -m tools.faults writes what follows -->"
@@ -26,12 +26,12 @@ class Row:
     stock: list[Verdict] = field(default_factory=list)
 
 
-def rows(faults: Sequence[Fault], ended: Sequence[Ended], neighbours: int = 0) -> list[Row]:
-    """Return a row for each fault, of the rounds beside so many busy processes."""
+def rows(faults: Sequence[Fault], ended: Sequence[Ended], company: Company = ALONE) -> list[Row]:
+    """Return a row for each fault, of the rounds in this company."""
 
     def verdicts(fault: Fault, service: str) -> list[Verdict]:
-        wanted = (fault.name, service, neighbours)
-        return [one.verdict for one in ended if (one.round.fault, one.round.service, one.round.neighbours) == wanted]
+        wanted = (fault.name, service, company)
+        return [one.verdict for one in ended if (one.round.fault, one.round.service, one.round.company) == wanted]
 
     return [Row(fault, verdicts(fault, "preflight"), verdicts(fault, "stock RQ")) for fault in faults]
 
@@ -54,8 +54,8 @@ def tables(rows: Sequence[Row]) -> str:
 def page(rows: Sequence[Row], ended: Sequence[Ended]) -> str:
     """Return what a page says: by which versions, when and on what the rounds were made, and what came of them."""
     beside = "".join(
-        f"\n\n{sums_beside([row.fault for row in rows], ended, neighbours)}"
-        for neighbours in sorted({one.round.neighbours for one in ended} - {0})
+        f"\n\n{sums_beside([row.fault for row in rows], ended, company)}"
+        for company in sorted({one.round.company for one in ended} - {ALONE})
     )
     days = sorted({one.at for one in ended})
     when = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "never"
@@ -148,7 +148,11 @@ def sums(rows: Iterable[Row], which: Callable[[Row], Sequence[Verdict]]) -> str:
     )
 
 
-def sums_beside(faults: Sequence[Fault], ended: Sequence[Ended], neighbours: int) -> str:
-    """Return one line about all rounds of this service beside so many busy processes."""
-    processes = "one busy process" if neighbours == 1 else f"{neighbours} busy processes"
-    return f"preflight beside {processes}: {sums(rows(faults, ended, neighbours), lambda row: row.ours)}"
+def sums_beside(faults: Sequence[Fault], ended: Sequence[Ended], company: Company) -> str:
+    """Return one line about all rounds of this service in this company."""
+    neighbours, jobs = company
+    busy = {0: "", 1: " beside one busy process"}.get(neighbours, f" beside {neighbours} busy processes")
+    found = rows(faults, ended, company)
+    overlapped = sum(verdict.at_once >= jobs for row in found for verdict in row.ours)
+    at_once = "" if jobs == 1 else f" with {jobs} jobs at a time (seen to train together in {overlapped} rounds)"
+    return f"preflight{busy}{at_once}: {sums(found, lambda row: row.ours)}"

@@ -17,6 +17,9 @@ from preflight.redis.server.embedded import executable
 from tools.faults.jobs import Verdict
 
 CPU_INFO: Final = Path("/proc/cpuinfo")
+Company = tuple[int, int]
+ALONE: Final[Company] = (0, 1)
+"""No busy process, one job at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,14 @@ class Round:
     number: int
     """So many rounds of this fault came before it."""
     neighbours: int = 0
-    """Busy processes beside the service."""
+    """Busy processes on the same processors."""
+    jobs: int = 1
+    """Jobs that a worker runs at a time when a fault strikes one of them."""
+
+    @property
+    def company(self) -> Company:
+        """Busy processes on the same processors, and jobs at a time."""
+        return self.neighbours, self.jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +84,19 @@ def outstanding(wanted: Sequence[Round], ended: Iterable[Ended]) -> list[Round]:
     return [one for one in wanted if one not in over]
 
 
-def of_run(ended: Sequence[Ended], seed: int, version: str, neighbours: int = 0) -> list[Ended]:
+def of_run(ended: Sequence[Ended], seed: int, version: str, company: Company = ALONE) -> list[Ended]:
     """Return the rounds of a seed: those of this version, and those of the newest RQ that was tried beside it."""
-    of_seed = [one for one in ended if (one.round.seed, one.round.neighbours) == (seed, neighbours)]
+    of_seed = [one for one in ended if (one.round.seed, one.round.company) == (seed, company)]
     ours = [one for one in of_seed if one.round.service == "preflight" and one.round.version == version]
     stock = [one for one in of_seed if one.round.service == "stock RQ"]
     return ours + [one for one in stock if one.round.version == stock[-1].round.version]
 
 
 def newest(ended: Sequence[Ended]) -> list[Ended]:
-    """Return of each fault, service and number of neighbours the rounds of the version and seed that tried it last."""
+    """Return of each fault, service and company the rounds of the version and seed that tried it last."""
 
-    def tried(one: Ended) -> tuple[str, str, int]:
-        return one.round.service, one.round.fault, one.round.neighbours
+    def tried(one: Ended) -> tuple[str, str, Company]:
+        return one.round.service, one.round.fault, one.round.company
 
     last = {tried(one): (one.round.version, one.round.seed) for one in ended}
     return [one for one in ended if last[tried(one)] == (one.round.version, one.round.seed)]

@@ -26,8 +26,12 @@ class Scene(Stage):
 
     def new_job(self, **fields: JsonValue) -> Job:
         """Return a job of the usual size, with `fields` over the usual ones; it is not submitted."""
-        self.most_trainings, self.emptied, self.damaged = 0, False, 0
+        self.most_trainings, self.most_at_once, self.emptied, self.damaged = 0, 1, False, 0
         return Job(f"{self.directory.name}-{next(self._jobs)}", {**FIELDS, **fields})
+
+    def further_jobs(self) -> list[Job]:
+        """Return the jobs of the usual size that run at the same time as the one that is struck; not submitted."""
+        return [Job(f"{self.directory.name}-{next(self._jobs)}", FIELDS) for _ in range(self.at_once - 1)]
 
     def wait_for(self, moment: Moment, job: Job, random: Random) -> bool:
         """Wait for a moment of a job; returns False when the job ended before it came."""

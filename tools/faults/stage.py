@@ -6,6 +6,7 @@ import shutil
 import signal
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
@@ -55,9 +56,13 @@ class Stage(ABC):
         self.connection: Redis = Redis.from_url(self.redis.url)
         self.containers: list[Container] = []
         self.most_trainings = 0
-        """Most trainings seen at the same time since the last job was made."""
+        """Most trainings of one job seen at the same time since the last job was made."""
         self.emptied = False
         """Whether Redis lost its data since the last job was made."""
+        self.most_at_once = 1
+        """The same of any job."""
+        self.at_once = 1
+        """Jobs that the worker runs at a time."""
         self.damaged = 0
         """Checkpoints of the last job that were made unusable: so many intervals more may be lost."""
         self.problems: list[str] = []
@@ -197,7 +202,9 @@ class Stage(ABC):
         if time.monotonic() - self._counted < COUNT_EVERY:
             return
         self._counted = time.monotonic()
-        now = sum(self.is_training(process) for process in self.strangers())
+        trained = Counter(self.job_of(process) for process in self.strangers() if self.is_training(process))
+        now = max(trained.values(), default=0)
+        self.most_at_once = max(self.most_at_once, trained.total())
         # Twice in a row: one that is dying while the next begins is no second run.
         self.most_trainings = max(self.most_trainings, min(now, self._trainings))
         self._trainings = now
@@ -205,6 +212,10 @@ class Stage(ABC):
     @abstractmethod
     def command(self) -> list[str]:
         """Return the command that is a worker."""
+
+    def job_of(self, training: psutil.Process) -> str:  # noqa: ARG002 - for those that run several
+        """Return the job that a training is of, as far as that can be seen."""
+        return ""
 
     @abstractmethod
     def is_training(self, process: psutil.Process) -> bool:

@@ -77,6 +77,7 @@ def train(spec: str, plan: str, store: str, traces: str, model: str) -> str:
 
     from training.checkpoints.checkpointer import Checkpointer
     from training.data.dataset_store import open_dataset
+    from training.loop.progress import ProgressObserver
     from training.loop.trainer import fit
     from training.step.train_step import TrainStep, prepare_process
 
@@ -84,7 +85,8 @@ def train(spec: str, plan: str, store: str, traces: str, model: str) -> str:
     prepare_process(some_plan)
     step = TrainStep(SPEC.validate_json(spec), some_plan, data.info.shape, data.info.classes)
     with Checkpointer(step, data.info, trace) as keeps_nothing:
-        fit(step, data, trace, lambda: False, keeps_nothing.resume(()), keeps_nothing)
+        observer = ProgressObserver(step, keeps_nothing.resume(()), trace)
+        fit(step, data, observer, lambda: False, keeps_nothing)
     weights = save({name: value.contiguous() for name, value in step.model.state_dict().items()})
     trace.write("saving")
     Path(model).write_bytes(weights)

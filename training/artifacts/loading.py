@@ -70,7 +70,6 @@ class InitialWeights:
     model_sha256: str
 
 
-_INPUT = TypeAdapter(ModelInput)
 _TRAINED = TypeAdapter(ModelArtifact)
 
 

@@ -15,6 +15,8 @@ from training.system.digests import HashedChunks
 
 MODEL: Final = "model.safetensors"
 MANIFEST: Final = "manifest.json"
+REPORT: Final = "report.html"
+"""Beside the model, where a report of its training was made."""
 MANIFEST_VERSION: Final = 1
 ATTEMPTS: Final = 1_000_000_000
 """Numbers of attempts are below this: more digits are none, see `worker.state.paths.NUMBER`."""

@@ -126,11 +126,13 @@ class Batches:
         self._order = EpochOrder(spec.seed, spec.batch_size, self._parts, group, balanced)
         dataset = StoreDataset(store.info, spec, plan.memory_format)
         self._loader = build_loader(dataset, self._order, plan) if plan.loader_workers else None
+        self._pinned = plan.device == "cuda"
 
     def of(self, epoch: int, first_step: int = 0, end: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (images float32 [B, C, H, W], labels int64 [B]) for each step of `epoch`, both from 0.
 
-        Steps before `first_step` are not gathered, nor those from `end` on, which is at most the number of steps.
+        For a GPU both are in pinned memory. Steps before `first_step` are not gathered, nor those from `end` on, which
+        is at most the number of steps.
         """
         order = self._order
         order.epoch, order.first, order.end = epoch, first_step, self._parts.steps if end is None else end
@@ -138,7 +140,9 @@ class Batches:
             yield from iterate(self._loader)
             return
         for number, draws in self._order:
-            yield gather(
+            images, labels = gather(
                 self._store, draws, self._spec.augmentation,
                 seed=self._spec.seed, epoch=number, layout=self._layout,
             )  # fmt: skip
+            # Only what the kernel may not move is copied to a GPU while the CPU gathers the next batch.
+            yield (images.pin_memory(), labels.pin_memory()) if self._pinned else (images, labels)

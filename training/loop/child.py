@@ -103,6 +103,7 @@ def train(
     from training.checkpoints.checkpointer import Checkpointer
     from training.data.dataset_store import open_dataset
     from training.loop.evaluate import chance_warning
+    from training.loop.progress import ProgressObserver
     from training.loop.trainer import fit, run_epochs
     from training.step.profiler import TRACE, PhaseTimer, tracing
     from training.step.train_step import TrainStep, prepare_process
@@ -140,13 +141,14 @@ def train(
         first, timer = state.position, PhaseTimer() if request.profile else None
         with tracing(request.artifact / TRACE if request.trace else None, timer or no_timer) as step.end_phase:
             if not group.leads:
-                run_epochs(step, store, journal, should_stop, state, checkpointer)
+                run_epochs(step, store, ProgressObserver(step, state, journal), should_stop, checkpointer)
                 return
-            fitted = fit(step, store, journal, should_stop, state, checkpointer, prediction, request.share, shared)
+            observer = ProgressObserver(step, state, journal, prediction, request.share, shared)
+            fitted = fit(step, store, observer, should_stop, checkpointer)
     doubt = chance_warning(fitted.test, store.test_labels)
     if doubt is not None:
         journal.write("warning", {"message": doubt})
-    metrics = _metrics(fitted, state.position)
+    metrics = {**_metrics(fitted, state.position), "parameters": parameters}
     if timer is not None:
         profile = timer.profile(state.position - first)
         journal.write("profile", profile)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from training.step.train_step import TrainStep
 
 MODULE: Final = "training.loop.profiling_child"
+VALIDATED: Final = 1_000
+"""Samples whose validation is timed at most; the others take as long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
@@ -50,6 +52,7 @@ def profile(request: ProfileRequest, journal: JournalWriter, should_stop: Callab
     from training.data.batches import Batches
     from training.data.dataset_store import open_dataset
     from training.data.split import split
+    from training.loop.evaluate import evaluate
     from training.step.train_step import TrainStep, prepare_process
 
     imported = time.perf_counter()
@@ -65,7 +68,14 @@ def profile(request: ProfileRequest, journal: JournalWriter, should_stop: Callab
     before = machine.sample()
     measured, seconds = _time_steps(step, source, islice(rates, request.steps), should_stop)
     noise = machine.sample().since(before)
+    validated, validation_s = min(parts.validation, VALIDATED), 0.0
+    if validated:
+        images, labels = store.train_images[-validated:], store.train_labels[-validated:]
+        started = time.perf_counter()
+        evaluate(step, images, labels, store.info.mean, store.info.std)
+        validation_s = (time.perf_counter() - started) * parts.validation / validated
     journal.write("done", {
+        "epoch_steps": parts.steps, "validation_samples": parts.validation, "validation_s": validation_s,
         "import_s": imported - began, "build_s": built - imported, "warm_up": warm_up, "measured": measured,
         "median_step_s": statistics.median(seconds), "slowest_step_s": max(seconds),
         "disturbed": noise.describe() if noise.noisy else "",

@@ -21,12 +21,12 @@ class ProgressObserver:
     """Records `progress` and has prediction monitor and plan tuner see each window."""
 
     def __init__(
-        self, step: TrainStep, state: TrainState, report: RecordWriter, prediction: Prediction | None,
-        share: Share | None, shared: SharedThreads | None = None,
+        self, step: TrainStep, state: TrainState, report: RecordWriter, prediction: Prediction | None = None,
+        share: Share | None = None, shared: SharedThreads | None = None,
     ) -> None:  # fmt: skip
         self._step = step
-        self._state = state
-        self._report = report
+        self.state = state
+        self.report = report
         self._shares = share.of if share else 1
         counters = SystemCounters(shares=self._shares)
         self._monitor = PredictionMonitor(prediction, step.plan, report, counters, time_reference_workload)
@@ -39,7 +39,7 @@ class ProgressObserver:
 
     def begin_epoch(self) -> None:
         """Observe that an epoch begins or continues."""
-        self._monitor.begin_epoch(self._state.step)
+        self._monitor.begin_epoch(self.state.step)
         self._tuner.resume()
 
     def end_step(self) -> None:
@@ -67,8 +67,8 @@ class ProgressObserver:
         if reporting:
             figures = window.report(self._step.pop_correct())
             figures |= {"used_memory_mib": None if used is None else used >> 20, "first_step_at": self._first_step_at}
-            self._report.write("progress", figures)
-        self._monitor.observe_window(self._state.epoch + 1, window.seconds, window.step_seconds)
+            self.report.write("progress", figures)
+        self._monitor.observe_window(self.state.epoch + 1, window.seconds, window.step_seconds)
         share = None if used is None else used / limit
         changed = self._tuner.observe_window(len(window.step_seconds), window.seconds, share)
         if changed is not None:
@@ -79,7 +79,7 @@ class ProgressObserver:
         cut, change = self._limits.memory(), self._limits.processors()
         if cut is not None:
             self._used = None  # so that it is read for this window, after which the micro-batch is decided
-            self._report.write("warning", {"message": f"{cut.describe()}; the micro-batch follows"})
+            self.report.write("warning", {"message": f"{cut.describe()}; the micro-batch follows"})
         if change is not None:
             self._adapt(change)
 
@@ -90,4 +90,4 @@ class ProgressObserver:
 
     def observe_epoch(self, done: EpochDone) -> None:
         """Compare a whole epoch with its prediction."""
-        self._monitor.observe_epoch(done, self._state.steps_of(done.epoch - 1), self._state.steps)
+        self._monitor.observe_epoch(done, self.state.steps_of(done.epoch - 1), self.state.steps)

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from preflight.container.resources import Share
 from preflight.contract.confidence import Confidence
 from preflight.errors import ChildStopped, InvalidConfig
 from preflight.files.journal import RecordWriter
@@ -20,10 +19,8 @@ from training.data.class_balance import class_weights
 from training.data.dataset_store import PreparedDataset
 from training.data.split import split
 from training.loop.evaluate import Score, evaluate, evaluate_together, measure
-from training.loop.limit_watch import SharedThreads
 from training.loop.progress import ProgressObserver
 from training.loop.window import Window, require_finite
-from training.prediction import Prediction
 from training.step.train_state import EpochDone, TrainState
 from training.step.train_step import TrainStep
 
@@ -53,18 +50,18 @@ class FitResult:
 
 
 def fit(
-    step: TrainStep, store: PreparedDataset, report: RecordWriter, should_stop: Callable[[], bool], state: TrainState,
-    checkpointer: Checkpointer, prediction: Prediction | None = None, share: Share | None = None,
-    shared: SharedThreads | None = None,
+    step: TrainStep, store: PreparedDataset, observer: ProgressObserver, should_stop: Callable[[], bool],
+    checkpointer: Checkpointer,
 ) -> FitResult:  # fmt: skip
-    """Train `step` on `store` from the position of `state`, and score the best weights once on the test set.
+    """Train `step` on `store` from the position of the observed state, and score the best weights once on the test set.
 
     Raises as `run_epochs`.
     """
-    run_epochs(step, store, report, should_stop, state, checkpointer, prediction, share, shared)
+    run_epochs(step, store, observer, should_stop, checkpointer)
+    state = observer.state
     step.restore_best()
     if step.origin is not None:
-        _average(step, step.origin, report)
+        _average(step, step.origin, observer.report)
     info, confidence = store.info, measure(step, store)
     probabilities = allocate_probabilities(info.test_count, info.classes)
     test = evaluate(step, store.test_images, store.test_labels, info.mean, info.std, probabilities)
@@ -88,28 +85,26 @@ def _average(step: TrainStep, origin: InitialWeights, report: RecordWriter) -> N
 
 
 def run_epochs(
-    step: TrainStep, store: PreparedDataset, report: RecordWriter, should_stop: Callable[[], bool], state: TrainState,
-    checkpointer: Checkpointer, prediction: Prediction | None = None, share: Share | None = None,
-    shared: SharedThreads | None = None,
+    step: TrainStep, store: PreparedDataset, observer: ProgressObserver, should_stop: Callable[[], bool],
+    checkpointer: Checkpointer,
 ) -> None:  # fmt: skip
-    """Train `step` on `store` from the position of `state` to the end: what all ranks of a group do together.
+    """Train `step` on `store` from the position of the observed state to the end, as all ranks of a group do together.
 
     Raises:
         Diverged: the loss, or a tensor of a checkpoint, is no longer finite.
         ChildStopped: `should_stop` said so; it is asked when all ranks have the same weights, as after every step where
             they exchange gradients, and a checkpoint is made first.
     """
-    spec = step.spec
+    spec, state = step.spec, observer.state
     weights = class_weights(spec, store.info, store.train_labels)
     step.class_weights = None if weights is None else weights.to(step.device)
     batches = Batches(store, spec, step.plan, step.group)
     started = time.perf_counter()
-    observer = ProgressObserver(step, state, report, prediction, share, shared)
     while not state.is_finished(spec):
         observer.begin_epoch()
         _train_epoch(step, batches, should_stop, checkpointer, Window(step, state, started), observer)
         done = _end_epoch(step, store, state)
-        report.write("epoch", asdict(done), durable=True)
+        observer.report.write("epoch", asdict(done), durable=True)
         observer.observe_epoch(done)
         step.end_phase("other")
         if state.best_epoch == done.epoch:

@@ -22,6 +22,8 @@ PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 """From <linux/prctl.h>: the signal for a process whose parent dies; its name in ps and top."""
 NO_MEMORY: Final = ("can't allocate memory", "not enough memory", "std::bad_alloc")
 """Messages of torch's `RuntimeError` (c10/core/impl/alloc_cpu.cpp)."""
+NO_GPU_MEMORY: Final = ("CUDA out of memory", "STATUS_ALLOC_FAILED")
+"""The same of a GPU (c10/cuda/CUDACachingAllocator.cpp), and of cuDNN and cuBLAS, which allocate beside torch."""
 
 Body = TypeVar("Body")
 
@@ -113,12 +115,12 @@ def _flush() -> None:
 def out_of_memory(error: Exception) -> OutOfMemory | None:
     """Return `OutOfMemory` for Python's and torch's errors of a failed allocation, None for any other error."""
     text = str(error)
-    if not isinstance(error, MemoryError) and not any(words in text for words in NO_MEMORY):
+    on_gpu = any(words in text for words in NO_GPU_MEMORY)
+    if not (on_gpu or isinstance(error, MemoryError) or any(words in text for words in NO_MEMORY)):
         return None
     first_line = text.strip().partition("\n")[0] or type(error).__name__
-    return OutOfMemory(
-        f"memory allocation failed ({first_line}); use a smaller batch_size or give the container more memory"
-    )
+    more = "a GPU with more memory" if on_gpu else "give the container more memory"
+    return OutOfMemory(f"memory allocation failed ({first_line}); use a smaller batch_size or {more}")
 
 
 def join_cgroup(procs: Path | None) -> None:

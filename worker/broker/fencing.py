@@ -72,7 +72,7 @@ class Fence:
         It is kept for `ttl` seconds after the last renewal. `request` is the digest of the request to which the id
         belongs until the job has failed.
         """
-        self._connection = connection
+        self.connection = connection
         self.job_id = job_id
         self.owner = owner
         self._ttl = ttl
@@ -96,7 +96,7 @@ class Fence:
         """
         job_id, self._rq_id = self.job_id, rq_id
         status, number = run_script(
-            self._connection, "fencing/claim", CLAIM,
+            self.connection, "fencing/claim", CLAIM,
             keys=[
                 keys.fence(job_id), keys.lease(job_id), keys.result(job_id), keys.rq_job(rq_id), keys.alias(job_id),
                 keys.rq_job(job_id),
@@ -120,7 +120,7 @@ class Fence:
         self._renewals += 1
         job_id = self.job_id
         status, cancelled, lost = run_script(
-            self._connection, "fencing/renew_lease", RENEWAL,
+            self.connection, "fencing/renew_lease", RENEWAL,
             keys=[keys.fence(job_id), keys.lease(job_id), keys.cancel(job_id), keys.cancel(self._rq_id)],
             args=[
                 self.owner, self.attempt, self._renewals, LEASE_MS, self._ttl, int(progressed), self._request,
@@ -147,7 +147,7 @@ class Fence:
         """
         job_id = self.job_id
         status, last = run_script(
-            self._connection, "fencing/publish", PUBLISHED,
+            self.connection, "fencing/publish", PUBLISHED,
             keys=[
                 keys.fence(job_id), keys.events(job_id), keys.lifecycle(job_id), keys.state(job_id),
                 keys.result(job_id), keys.rq_job(self._rq_id), keys.TOTALS, keys.alias(self._rq_id),
@@ -178,29 +178,29 @@ class Fence:
             The answer of `fencing/requeue.lua`; `gone`: nothing was done, RQ's records have to be restored first.
         """
         return requeue(
-            self._connection, self.job_id, ref, owner=self.owner, token=str(self.attempt), front=front,
+            self.connection, self.job_id, ref, owner=self.owner, token=str(self.attempt), front=front,
             retries_left=retries_left, pause=pause, ttl=self._ttl, older=older,
         )  # fmt: skip
 
     def set_alias(self) -> None:
         """Let RQ's id lead to the job, which another attempt runs or has run."""
         if self._rq_id != self.job_id:
-            self._connection.set(keys.alias(self._rq_id), self.job_id, ex=self._ttl)
+            self.connection.set(keys.alias(self._rq_id), self.job_id, ex=self._ttl)
 
     def failure(self) -> str | None:
         """Return the failure, as JSON, that an earlier attempt published without recording it with RQ."""
-        (stored,) = read_fields(self._connection, keys.fence(self.job_id), ["failure"], MAX_FAILURE_BYTES)
+        (stored,) = read_fields(self.connection, keys.fence(self.job_id), ["failure"], MAX_FAILURE_BYTES)
         return None if stored is None else text(stored)
 
     def release(self, *, failed: bool = False) -> None:
         """End the attempt of a job that has ended; after a failure another request may use its id."""
         job_id = self.job_id
         run_script(
-            self._connection, "fencing/release", TEXT,
+            self.connection, "fencing/release", TEXT,
             keys=[keys.fence(job_id), keys.lease(job_id), keys.cancel(job_id), keys.cancel(self._rq_id)],
             args=[self.owner, self.attempt, self._ttl, int(failed)],
         )  # fmt: skip
 
     def end_round(self) -> None:
         """Note that the end of a finished job is recorded."""
-        self._connection.hdel(keys.fence(self.job_id), "rounds")
+        self.connection.hdel(keys.fence(self.job_id), "rounds")

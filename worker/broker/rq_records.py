@@ -8,9 +8,8 @@ import base64
 import json
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, Literal
 
 from redis import Redis
@@ -187,12 +186,8 @@ class RqRecords:
             raise Superseded
         return answer
 
-    def requeue(
-        self, job: UntrustedJob, ref: RqJobRef, fence: Fence, *, front: bool, retries_left: int | None = None,
-        pause: int | None = None, older: Sequence[str] = (),
-    ) -> None:  # fmt: skip
-        """Requeue the job of the running attempt, as `Fence.requeue`; restores RQ's records where they were lost."""
-        put_back = partial(fence.requeue, ref, front=front, retries_left=retries_left, pause=pause, older=older)
+    def requeue(self, job: UntrustedJob, ref: RqJobRef, fence: Fence, put_back: Callable[[], str]) -> None:
+        """Requeue the job of the running attempt by `put_back`, a call of `Fence.requeue`; restore records of RQ's."""
         if put_back() == "gone":
             self.start_job(job, Execution(ref.execution, time.time()), fence)
             put_back()

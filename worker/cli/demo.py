@@ -25,11 +25,12 @@ from training.data.prepare import available
 from worker.cli.context import require_one_worker
 from worker.config.settings import Settings, service_environment
 from worker.jobs.local.training import dataset_local
-from worker.report.request import TIMEOUT_SECONDS
 
 LOCAL: Final = "127.0.0.1"
 WORKER_STOP_TIMEOUT: Final = 1.0
 """Seconds for an idle worker to exit; a busy one would finish its job first, and is killed."""
+REPORT_SECONDS: Final = 60.0
+"""For which a report is waited for."""
 REPORT_POLL_INTERVAL: Final = 0.1
 """Seconds between two looks for the report."""
 DIGITS_JOB: Final[dict[str, JsonValue]] = {"dataset": "digits", "epochs": 8, "batch_size": 32}
@@ -114,7 +115,7 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
 
 def _await_report(client: Client, job_id: str, last: AnyEvent | None) -> str | None:
     """Return the path of the report that follows the result; None where there is none in time."""
-    deadline = time.monotonic() + TIMEOUT_SECONDS
+    deadline = time.monotonic() + REPORT_SECONDS
     if isinstance(last, TrainingDone) and "report" in (last.extras or ""):
         while time.monotonic() < deadline:
             if (report := client.status(job_id).report) is not None:

@@ -15,9 +15,7 @@ from worker.admission.admitted_job import AdmittedJob
 from worker.broker.fencing import Fence
 from worker.events.log_sink import LogSink
 from worker.events.redis_sink import RedisSink
-from worker.exporters.tensorboard import tensorboard_sinks
 from worker.jobs.context import JobContext
-from worker.jobs.group.seats import LeaderSeats
 from worker.jobs.heartbeat import AttemptHeartbeat, ExtrasControl
 from worker.jobs.outcome import Finished, Outcome, published_failure, stored_result
 from worker.jobs.outcome_recorder import OutcomeRecorder
@@ -34,8 +32,6 @@ from worker.state.spool import Spool
 
 FLUSH_TIMEOUT: Final = 1.0
 """Seconds for which an interrupted job waits for Redis to take its events; the rest stays in the spool."""
-GROUP_TTL: Final = 120
-"""Seconds for which Redis keeps a group after its leader's last word."""
 REFUSED: Final = "refused_options"
 """Entry of RQ's `job.meta`: its options that this worker does not do."""
 
@@ -66,18 +62,18 @@ class Attempt:
             self.heartbeat = AttemptHeartbeat(
                 fence, self.events, worker.stop, recorder.start, timeout=rq_job.timeout, shares=settings.shares
             )
-            drawn = tensorboard_sinks(settings, job.request, job_id, attempt)
+            more = [each for one in worker.features for each in one.sinks(settings, job.request, job_id, attempt)]
             log = LogSink(job_id, attempt, enqueued_at=rq_job.enqueued_at)
             self._context = JobContext(
                 settings=settings, worker=worker.name, job_id=job_id, attempt=attempt, paths=paths,
                 enqueued_at=rq_job.enqueued_at,
-                sinks=(log, self.events, *drawn), control=self.heartbeat,
+                sinks=(log, self.events, *more), features=worker.features, control=self.heartbeat,
                 warnings=tuple(refused.values()), server=server, processors=_share(worker, server),
                 plans=RedisPlanStore(worker.connection, job_id, settings.state_ttl, self.heartbeat.heartbeat),
                 pin=RedisDatasetPin(
                     paths.job, worker.connection, job_id, settings.state_ttl, self.heartbeat.heartbeat
                 ),
-                seats=LeaderSeats(worker.connection, settings.queue, fence, ttl=GROUP_TTL),
+                fence=fence,
                 extras=ExtrasFile(paths.attempt, rq_id=rq_job.id, owner=fence.owner, request=job.request.digest()),
             )  # fmt: skip
             self._files = stack.pop_all()

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from preflight.files.locks import Held
-from preflight.wire import EVENT, MAX_TEXT_LENGTH, ROUNDED, GroupEvent, TrainResult
+from preflight.wire import EVENT, MAX_TEXT_LENGTH, ROUNDED, TrainResult
 from training.process.fork_server.client import ForkServer
 from training.system.digests import Digests
+from worker.broker.fencing import Fence
 from worker.config.settings import Settings, job_environment
 from worker.events.sink import Sink
-from worker.jobs.group.seats import LeaderSeats
+from worker.jobs.hooks import Feature
 from worker.jobs.stages.dataset_pin import DatasetPin
 from worker.jobs.stages.pending_extras import ExtrasStore
 from worker.jobs.stages.plan_store import PlanStore
@@ -40,21 +41,20 @@ class JobContext:
     plans: PlanStore = field(default_factory=PlanStore)
     pin: DatasetPin | None = None
     """Where the version of the data set is kept; None: in the job's directory."""
-    seats: LeaderSeats | None = None
-    """For a group that this attempt leads; None: a job without Redis."""
+    fence: Fence | None = None
+    """Of the attempt; None: a job without Redis."""
     server: ForkServer | None = None
     """That forks the children of the job; None: they are fresh interpreters."""
     processors: ProcessorShare = field(default_factory=ProcessorShare)
     """What the job has of the processors while others run here."""
-    report_server: ForkServer | None = None
-    """That forks the report's process; None: `server` does."""
+    features: Sequence[Feature] = ()
+    extras_server: ForkServer | None = None
+    """That forks the processes of extras; None: `server` does."""
     environment: Mapping[str, str] = field(init=False)
     """Of child processes."""
     extras: ExtrasStore = field(default_factory=ExtrasStore)
     digests: Digests = field(init=False)
     """The data and checkpoints that were verified in this attempt."""
-    group: list[GroupEvent] = field(default_factory=list)
-    """What was said of the group that trains the job."""
     held: list[Held] = field(default_factory=list)
     """Locks of the files that the job reads, until this process ends."""
     seq: int = 0
@@ -75,8 +75,6 @@ class JobContext:
         if "message" in texts:
             texts["message"] = self.settings.redact(texts["message"])[:MAX_TEXT_LENGTH]
         event = EVENT.validate_python({**fields, **texts, **header}, context=ROUNDED)
-        if isinstance(event, GroupEvent):
-            self.group.append(event)
         for sink in self.sinks:
             sink.emit(event, result)
 

@@ -1,12 +1,13 @@
 """Fork server of jobs: what its children import, and whether a container has room for it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 from preflight.container.resources import detect
 from training.process.fork_server.client import ForkServer
 from worker.config.settings import Settings, job_environment
+from worker.jobs.hooks import Feature
 
 PRELOADED: Final = (
     "torch", "training.loop.child", "training.loop.trainer", "training.step.train_step", "training.data.dataset_store",
@@ -14,13 +15,11 @@ PRELOADED: Final = (
     "calibration.measure.benchmark", "training.artifacts.onnx_child",
 )  # fmt: skip
 """Modules that the children of every job import. matplotlib is none: nobody waits for a report, and it takes 28 MB."""
-REPORTING: Final = ("worker.report.child", "worker.report.page")
-"""Modules that the report imports; torch is none of them."""
 MIN_BYTES: Final = 480 << 20
 """Memory of a container, or of a share of it, below which none is started: half a GB has room for it and its children,
 which share what it has imported."""
-MIN_REPORTING_BYTES: Final = 1 << 30
-"""The same for a server of reports: what it imports, the children of the training do not share."""
+MIN_EXTRAS_BYTES: Final = 1 << 30
+"""The same for a server of extras: what it imports, the children of the training do not share."""
 
 
 def new_server(settings: Settings) -> ForkServer | None:
@@ -30,14 +29,15 @@ def new_server(settings: Settings) -> ForkServer | None:
     return ForkServer(job_environment(settings), PRELOADED)
 
 
-def new_report_server(settings: Settings) -> ForkServer | None:
-    """Return a server of reports that is not started yet; None where settings, memory or cores forbid it."""
-    if "off" in (settings.standby, settings.report):
+def new_extras_server(settings: Settings, features: Sequence[Feature]) -> ForkServer | None:
+    """Return a server of extras that is not started yet; None where settings, memory or cores forbid it."""
+    modules = tuple(module for feature in features for module in feature.preloads(settings))
+    if settings.standby == "off" or not modules:
         return None
     resources = detect(shares=settings.shares)
-    if resources.cores == 1 or resources.memory_bytes < MIN_REPORTING_BYTES:
+    if resources.cores == 1 or resources.memory_bytes < MIN_EXTRAS_BYTES:
         return None
-    return ForkServer(job_environment(settings), REPORTING)
+    return ForkServer(job_environment(settings), modules)
 
 
 @contextmanager
@@ -48,9 +48,9 @@ def started_server(settings: Settings) -> Iterator[ForkServer | None]:
 
 
 @contextmanager
-def started_report_server(settings: Settings) -> Iterator[ForkServer | None]:
-    """Start a server that imports what a report needs beside torch's import elsewhere; None where no core is left."""
-    with _started(new_report_server(settings)) as server:
+def started_extras_server(settings: Settings, features: Sequence[Feature]) -> Iterator[ForkServer | None]:
+    """Start a server that imports what extras need while another one imports torch; None where no core is left."""
+    with _started(new_extras_server(settings, features)) as server:
         yield server
 
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, Literal
 
 import structlog
@@ -81,14 +82,11 @@ class OutcomeRecorder:
         """Requeue a job that may be retried, else record its failure; raises `Superseded`."""
         job, options = self._job.rq_job, self._job.rq_job.options
         if error.retry and options.retries_left:
-            self._records.requeue(
-                job,
-                self._place,
-                self._fence,
-                front=options.retry_at_front,
-                retries_left=options.retries_left - 1,
-                pause=options.retry_pause or None,
-            )
+            put_back = partial(
+                self._fence.requeue, self._place, front=options.retry_at_front,
+                retries_left=options.retries_left - 1, pause=options.retry_pause or None,
+            )  # fmt: skip
+            self._records.requeue(job, self._place, self._fence, put_back)
             return "requeued"
         self._end(failed(job, f"{error.reason}: {error.message}"), self._fence)
         return "failed"
@@ -112,9 +110,10 @@ class OutcomeRecorder:
         `older`: RQ's ids of jobs that this worker's host took before it, which stay before it. Gives up after a second.
         """
         deadline = time.monotonic() + REQUEUE_TIMEOUT
+        put_back = partial(self._fence.requeue, self._place, front=front, older=older)
         while True:
             try:
-                self._records.requeue(self._job.rq_job, self._place, self._fence, front=front, older=older)
+                self._records.requeue(self._job.rq_job, self._place, self._fence, put_back)
                 return
             except Superseded:
                 return

@@ -7,25 +7,21 @@ from typing import TypeVar
 
 from redis.exceptions import RedisError
 
-from preflight.errors import Cancelled, GroupShort, PreflightError
-from preflight.recognizer.onnx import ONNX
+from preflight.errors import Cancelled, GroupShort, InvalidConfig, PreflightError
 from preflight.wire import TrainJob, TrainResult
-from preflight.wire.configuration import configuration, request_of
-from training.artifacts.onnx_child import OnnxRequest
+from preflight.wire.configuration import request_of
 from training.system.requirements import require_onnx_packages
 from worker.broker.fencing import Superseded
 from worker.jobs.context import JobContext
 from worker.jobs.outcome import Failed, Finished, Outcome, Stopped
 from worker.jobs.stages.dataset import pin_dataset, prepare_dataset
 from worker.jobs.stages.extras import select_extras
-from worker.jobs.stages.group import gather, require_group
+from worker.jobs.stages.group import Group
 from worker.jobs.stages.parent import find_parent
 from worker.jobs.stages.payloads import versions_payload
 from worker.jobs.stages.planning import detect_resources, select_plan
 from worker.jobs.stages.publishing import finish, publish_model, recover_published, result_of
 from worker.jobs.stages.training import TrainingRun
-from worker.report.facts import facts, group_facts
-from worker.report.request import ReportRequest
 from worker.state.control import Interrupted
 
 T = TypeVar("T")
@@ -94,30 +90,35 @@ def _run_stages(context: JobContext, job: TrainJob) -> Finished:
         context.warn(message)
     if job.onnx:
         require_onnx_packages()
-    require_group(context, job)
+    for feature in context.features:
+        feature.admit(context, job)
     resources = detect_resources(context)
     store = prepare_dataset(context, job)
     parent = find_parent(context, job, spec, store)
     if parent is not None:  # its network expects pixels as it has seen them
         store = replace(store, mean=parent.mean, std=parent.std)
     choice = select_plan(context, job, spec, resources, store)
-    group = gather(context, job, spec, choice, resources, store)
-    return train_and_publish(
-        TrainingRun(
-            context=context,
-            job=job,
-            spec=spec,
-            choice=choice,
-            resources=resources,
-            store=store,
-            group=group,
-            parent=parent,
-        )
+    training = TrainingRun(
+        context=context, job=job, spec=spec, choice=choice, resources=resources, store=store, parent=parent
     )
+    training.group = _gather(training)
+    return train_and_publish(training)
+
+
+def _gather(training: TrainingRun) -> Group:
+    """Return the group that trains the job; raises `GroupShort`, and `InvalidConfig` where no feature gathers one."""
+    for feature in training.context.features:
+        if (group := feature.gather(training)) is not None:
+            return group
+    if (least := training.job.group.min) > 1:
+        raise InvalidConfig(
+            f"workers is at least {least}, but this worker has no groups; leave workers out", field="workers"
+        )
+    return Group()
 
 
 def train_and_publish(training: TrainingRun) -> Finished:
-    """Train, publish and finish; the ONNX file, the report and exports follow as extras."""
+    """Train, publish and finish; what else follows is an extra."""
     context = training.context
     done = training.run()
     figures = {
@@ -128,37 +129,7 @@ def train_and_publish(training: TrainingRun) -> Finished:
         "parent": training.parent.lineage.model_dump(mode="json") if training.parent else None,
         "predicted_epoch_s": training.choice.predicted_epoch_s,
     }
-    extras = select_extras(
-        context,
-        result_of(context, figures, training.plan),
-        onnx=_onnx_request(training) if training.job.onnx else None,
-        report=_report_request(training),
-    )
+    extras = select_extras(context, result_of(context, figures, training.plan), training)
     saved = context.extras.save(extras)  # before anybody can see the model: the extras outlive every kill after that
     publish_model(context)
     return finish(context, extras, saved=saved)
-
-
-def _onnx_request(training: TrainingRun) -> OnnxRequest:
-    artifact = training.context.paths.artifact
-    return OnnxRequest(
-        artifact=artifact, target=artifact / ONNX, store=training.store.path, threads=training.plan.threads
-    )  # fmt: skip
-
-
-def _report_request(training: TrainingRun) -> ReportRequest:
-    context, choice = training.context, training.choice
-    return ReportRequest(
-        job_id=context.job_id,
-        artifact=context.paths.artifact,
-        store=training.store.path,
-        why=choice.why,
-        config=configuration(training.job),
-        facts=facts(choice, training.spec, training.resources),
-        finding=choice.finding,
-        prediction=choice.prediction if training.plan == choice.plan else None,
-        calibration_s=choice.calibration_seconds,
-        training_s=training.seconds,
-        losses=tuple(training.records.losses.points),
-        group=group_facts(context.group),
-    )

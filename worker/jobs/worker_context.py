@@ -1,11 +1,13 @@
 """What every part of one worker shares."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from redis import Redis
 from rq import Queue
 
 from worker.config.settings import Settings
+from worker.jobs.hooks import Feature
 from worker.state.control import StopSignal
 from worker.state.packing.arbiter import Arbiter
 
@@ -21,3 +23,4 @@ class WorkerContext:
     stop: StopSignal
     arbiter: Arbiter | None = None
     """Has the share of the job that runs; None: jobs do not share."""
+    features: Sequence[Feature] = ()

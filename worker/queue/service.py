@@ -20,7 +20,7 @@ from training.system.requirements import explain_missing_bytecode, require_train
 from worker.broker.connect import RedisUnreachable, connect
 from worker.config.settings import Settings
 from worker.events.logging import configure
-from worker.exporters.base import exports, require_usable
+from worker.features.entries import FEATURES
 from worker.jobs.stages.payloads import resources_payload
 from worker.queue.processes import run_processes, share_processors
 from worker.queue.worker import PreflightWorker
@@ -52,8 +52,8 @@ def serve(settings: Settings, *, burst: bool = False, with_scheduler: bool = Tru
     require_training_packages()
     for directory, variable in DIRECTORY_VARIABLES.items():
         require_writable(getattr(settings, directory), variable)
-    for export in exports(settings):
-        require_usable(export)
+    for feature in FEATURES:
+        feature.require(settings)
     processors = share_processors(detect(), settings.shares)
     connection = connect(settings)
     run = partial(_run_worker, settings, connection, burst=burst, with_scheduler=with_scheduler)

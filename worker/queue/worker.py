@@ -37,15 +37,16 @@ from worker.admission.admitted_job import AdmittedJob
 from worker.broker.rq_records import RqRecords
 from worker.broker.shared_keys import RedisRetry, shared_keys
 from worker.config.settings import Settings
+from worker.features.entries import FEATURES
 from worker.jobs.worker_context import WorkerContext
 from worker.queue.intake import Intake
 from worker.queue.loop.chores import Chores
 from worker.queue.loop.commands import Commands
+from worker.queue.loop.idle_host import IdleHost
 from worker.queue.loop.job_run import JobRunner
 from worker.queue.loop.key_existence import KeyExistence
 from worker.queue.loop.packing import Packing
 from worker.queue.loop.presence import Presence
-from worker.queue.loop.seating import Seating
 from worker.queue.standby import Standby
 from worker.queue.work_horse import MONITOR_INTERVAL
 from worker.state.control import Interrupted, StopSignal
@@ -100,14 +101,15 @@ class PreflightWorker(Worker):
         self._intake = Intake(connection, queue, settings, records, self._retry)
         self._presence = Presence(self, connection, records, self._retry)
         self._commands = Commands(connection, self.pubsub_channel_name, settings, lambda: self._running)
-        shared = WorkerContext(connection, queue, name, settings, self._stop)
+        shared = WorkerContext(connection, queue, name, settings, self._stop, features=FEATURES)
         self._packing = Packing(shared, run_companion, is_companion=is_companion)
         shared = replace(shared, arbiter=self._packing.arbiter)
         self._chores = Chores(
             shared, self._standby, self._intake, self._retry, self._parts, with_scheduler=with_scheduler,
         )  # fmt: skip
         self._runner = JobRunner(shared, self._standby, records, self._retry, self._heartbeat_busy)
-        self._seating = Seating(shared, self._standby, self._heartbeat_busy)
+        self._host = IdleHost(shared, self._standby, self._heartbeat_busy)
+        self._idle_work = [work for one in FEATURES if (work := one.seating(shared, self._host)) is not None]
 
     @property
     def connection_timeout(self) -> int:
@@ -149,7 +151,7 @@ class PreflightWorker(Worker):
             return
         forwarded = signal.SIGTERM if self._stop.times == 1 else signal.SIGKILL
         self._runner.signal(forwarded)
-        self._seating.signal(forwarded)
+        self._host.signal(forwarded)
         self._chores.extras.signal(forwarded)
         self._packing.forward_stop()
 
@@ -238,7 +240,8 @@ class PreflightWorker(Worker):
             return None
         timeout = BLMOVE_TIMEOUT * (1 if has_work else random.uniform(*IDLE_STRETCH))  # noqa: S311
         if not burst:
-            self._step("seats", partial(self._retry.repair, partial(self._seating.look, offered=offered)))
+            for work in self._idle_work:
+                self._step("seats", partial(self._retry.repair, partial(work.look, offered=offered)))
             if self._packing.is_shared and self._packing.may_sit() and self._seat(short=False):
                 return None
         if not self._packing.may_take(timeout):
@@ -254,7 +257,7 @@ class PreflightWorker(Worker):
         """
         if self._seat(short=True):
             return None
-        if self._seating.has_offer(short=False):
+        if any(work.has_offer(short=False) for work in self._idle_work):
             raw_id = self._next_id(True, timeout)
             if raw_id is not None or self._seat(short=False):
                 return raw_id
@@ -262,12 +265,13 @@ class PreflightWorker(Worker):
 
     def _seat(self, *, short: bool) -> bool:
         """Sit down where there is an offer; returns once the worker has left that group."""
-        if not self._seating.has_offer(short=short):
+        work = next((work for work in self._idle_work if work.has_offer(short=short)), None)
+        if work is None:
             return False
         self._presence.begin_seat()
         self._packing.begin_seat()
         try:
-            return self._step("seats", partial(self._seating.sit, short=short)) is True
+            return self._step("seats", partial(work.sit, short=short)) is True
         finally:
             self._packing.end()
 

@@ -1,4 +1,4 @@
-"""Former name of `preflight.wire`: gone in 0.28."""
+"""Former name of `preflight.wire`: gone in 0.29."""
 
 import warnings
 

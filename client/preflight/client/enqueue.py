@@ -6,7 +6,7 @@ from redis.exceptions import ClusterError, NoPermissionError, ResponseError
 from rq import Queue, Retry
 from rq.utils import now
 
-from preflight.queue.signing import signed_keywords
+from preflight.queue.signing import Terms, signed_keywords
 from preflight.redis.lua import run_script
 from preflight.redis.retry import CLUSTERED, clustered, is_wrong_type
 from preflight.wire import FUNCTION, STATE_TTL
@@ -23,9 +23,8 @@ def enqueue_job(
     """Enqueue `payload` under `job_id`, signed where there is a key; returns False where the id exists already."""
     signed: dict[str, JsonValue] = {}
     if signing_key is not None:
-        signed = signed_keywords(
-            payload, signing_key, timeout=job_timeout, result_ttl=STATE_TTL, failure_ttl=STATE_TTL, retries=RETRIES,
-        )  # fmt: skip
+        terms = Terms(timeout=job_timeout, result_ttl=STATE_TTL, failure_ttl=STATE_TTL, retries=RETRIES)
+        signed = signed_keywords(payload, signing_key, terms)
     job = queue.create_job(
         FUNCTION, args=(payload,), kwargs=signed, job_id=job_id, timeout=job_timeout, result_ttl=STATE_TTL,
         failure_ttl=STATE_TTL, retry=Retry(max=RETRIES), description=job_id,

@@ -14,7 +14,7 @@ from preflight.client.enqueue import RETRIES
 from preflight.client.job_state import STATUS_BY_RQ_STATUS, JobRecord
 from preflight.errors import InvalidConfig
 from preflight.queue.payload import PoisonMessage
-from preflight.queue.signing import MAX_NUMBER, checked_signature, signed_keywords
+from preflight.queue.signing import MAX_NUMBER, Terms, checked_signature, signed_keywords
 from preflight.queue.untrusted_job import UntrustedJob, fetch_job
 from preflight.redis import keys
 from preflight.redis.lua import TEXT, run_script
@@ -47,10 +47,11 @@ def retry_job(queue: Queue, record: JobRecord, *, signing_key: str | None) -> No
     signed: dict[str, JsonValue] = {}
     if signing_key is not None:
         _require_accepted(queue, job, record, signing_key)
-        signed = signed_keywords(
-            request, signing_key, timeout=job.timeout, result_ttl=job.result_ttl, failure_ttl=job.failure_ttl,
-            ttl=job.ttl, retries=RETRIES, after=_last_signed(job, record),
+        terms = Terms(
+            signed_at=max(int(time.time()), _last_signed(job, record) + 1), timeout=job.timeout,
+            result_ttl=job.result_ttl, failure_ttl=job.failure_ttl, ttl=job.ttl, retries=RETRIES,
         )  # fmt: skip
+        signed = signed_keywords(request, signing_key, terms)
     answer = run_script(
         queue.connection, "rq/retry", TEXT,
         keys=[

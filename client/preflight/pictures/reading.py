@@ -92,14 +92,6 @@ def _extent(drawn: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
     return np.where(drawn.any(1), size - drawn.argmax(1) - drawn[:, ::-1].argmax(1), 0)
 
 
-def read_picture(
-    path: Path | Picture, height: int, width: int, filled: float, *, most_pixels: int = MOST_PIXELS
-) -> npt.NDArray[np.uint8]:
-    """Return the image of `read_drawing`, uint8 [height, width]."""
-    image: npt.NDArray[np.uint8] = read_drawing(path, height, width, filled, most_pixels=most_pixels).image[0]
-    return image
-
-
 def read_drawing(
     path: Path | Picture, height: int, width: int, filled: float, *, most_pixels: int = MOST_PIXELS
 ) -> Reading:

@@ -28,7 +28,7 @@ import hmac
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from pydantic import JsonValue
@@ -44,8 +44,8 @@ MAX_NUMBER: Final = 10**10
 class Terms:
     """What is signed beside the job."""
 
-    signed_at: int
-    """Whole seconds since the epoch."""
+    signed_at: int = field(default_factory=lambda: int(time.time()))
+    """Whole seconds since the epoch; by default now."""
     timeout: int
     """RQ's fields in the job's hash, seconds."""
     result_ttl: int | None = None
@@ -72,16 +72,9 @@ def verify(job: Mapping[str, JsonValue], terms: Terms, signature: str, key: byte
     return hmac.compare_digest(sign(job, terms, key).encode(), signature.encode(errors="replace"))
 
 
-def signed_keywords(
-    job: Mapping[str, JsonValue], key: bytes | str, *, timeout: int, result_ttl: int | None = None,
-    failure_ttl: int | None = None, ttl: int | None = None, retries: int = 0, after: int = 0,
-) -> dict[str, JsonValue]:  # fmt: skip
-    """Return the keyword arguments of a job that is signed now, or right `after` a time; raises as `sign` does."""
-    terms = Terms(
-        signed_at=max(int(time.time()), after + 1), timeout=timeout, result_ttl=result_ttl, failure_ttl=failure_ttl,
-        ttl=ttl, retries=retries,
-    )  # fmt: skip
-    return {"signature": sign(job, terms, key), "signed_at": terms.signed_at, "retries": retries}
+def signed_keywords(job: Mapping[str, JsonValue], key: bytes | str, terms: Terms) -> dict[str, JsonValue]:
+    """Return the keyword arguments of a signed job; raises as `sign` does."""
+    return {"signature": sign(job, terms, key), "signed_at": terms.signed_at, "retries": terms.retries}
 
 
 def checked_signature(job: UntrustedJob, request: dict[str, JsonValue], key: str) -> tuple[str, int]:

@@ -42,7 +42,7 @@ def datasets(queue: str) -> str:
 
 
 def offers(queue: str) -> str:
-    """Hash of the groups of a queue that have free seats: job id -> offer; see `worker.jobs.group.seats`."""
+    """Hash of the groups of a queue that have free seats: job id -> offer; see `worker.features.groups.seats`."""
     return f"preflight:offers:{queue}"
 
 

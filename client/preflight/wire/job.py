@@ -208,6 +208,12 @@ class TrainJob(Wire):
                 "whose weights depend on it; set a number, or leave deterministic out",
                 field="workers",
             )
+        if self.plan.device == "cuda" and self.group.max > 1:
+            raise InvalidConfig(
+                f"workers is {self.group.max}, but must be 1 with plan.device 'cuda', as groups train on CPUs; "
+                "set workers to 1, or leave plan.device out",
+                field="workers",
+            )
         return self
 
     @property

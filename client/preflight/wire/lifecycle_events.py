@@ -51,6 +51,12 @@ class ResourceLimits(Event):
     memory_mib: Count
     """Memory budget."""
     memory_mb: MaybeOldCount = None
+    threads: Count | None = None
+    """That a training begins with here: one for each whole core. Calibration tries others."""
+    loader_workers: Count | None = None
+    """Likewise; none, as the training process gathers its batches itself faster than one worker does."""
+    largest_batch: Count | None = None
+    """Samples of `cnn` in float32 that the memory holds at once; another network has `max_feasible` of its own."""
     source: Text
 
 
@@ -135,6 +141,8 @@ class TrainingDone(Event):
     epochs: spec.Epochs
     train_steps: Count | None = None
     """Optimizer steps taken."""
+    parameters: Count | None = None
+    """Of the model."""
     best_epoch: spec.Epochs
     stopped_early: bool
     train_s: Seconds

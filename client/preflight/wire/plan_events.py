@@ -63,6 +63,8 @@ class CalibrationTrial(PlanFields):
     samples_per_s: Rate | None = None
     steps: Count
     """Steps measured."""
+    steps_asked: Count | None = None
+    """Steps asked for, where fewer were measured: those took several times as long as expected; null: as many."""
     p95_s: Seconds | None = None
     """95th percentile of the seconds of a step; null where too few steps were measured for one."""
     max_s: Seconds | None = None

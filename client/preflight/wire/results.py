@@ -70,6 +70,8 @@ class TrainResult(Wire):
     epochs: Count | None = None
     train_steps: Count | None = None
     """Optimizer steps taken."""
+    parameters: Count | None = None
+    """Of the model; null in results of versions before 0.28."""
     best_epoch: Count | None = None
     stopped_early: bool | None = None
     train_s: Seconds | None = None

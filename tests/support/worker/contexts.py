@@ -1,11 +1,11 @@
 """Job contexts without Redis, and a sink that keeps their events."""
 
 from pathlib import Path
-from typing import Literal
 
 from preflight.wire import EXTRA_EVENTS, AnyEvent, JobWarning, TrainResult
 from worker.config.settings import load
 from worker.events.sink import Sink
+from worker.features.entries import FEATURES
 from worker.jobs.context import JobContext
 from worker.state.control import JobControl
 from worker.state.paths import open_paths
@@ -41,15 +41,13 @@ class Ending(JobControl):
         raise self._error
 
 
-def context_of(
-    directory: Path, *sinks: Sink, report: Literal["auto", "off"] = "auto", control: JobControl | None = None
-) -> JobContext:
-    """Return the context of the first attempt of job `j`."""
+def context_of(directory: Path, *sinks: Sink, control: JobControl | None = None, **own: object) -> JobContext:
+    """Return the context of the first attempt of job `j`, with all features and its `own` settings."""
     settings = load(
         artifact_dir=directory / "artifacts", cache_dir=directory / "cache", state_dir=directory / "state",
-        report=report,
+        **{"report": "auto", **own},
     )  # fmt: skip
     return JobContext(
         settings=settings, worker="w", job_id="j", attempt=1, sinks=sinks, paths=open_paths(settings, "j", 1),
-        control=control or JobControl(),
+        control=control or JobControl(), features=FEATURES,
     )  # fmt: skip

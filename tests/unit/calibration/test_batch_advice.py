@@ -1,5 +1,6 @@
 """Advice on larger batches, on simulated machines whose every batch has a known speed and a known memory."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -178,13 +179,19 @@ def test_a_batch_is_no_larger_than_the_samples_of_an_epoch(largest: int, sizes: 
 
 @pytest.mark.parametrize("epochs", [1, 10, 40, 100, 10_000])
 def test_without_being_asked_for_it_takes_a_small_share(epochs: int) -> None:
-    """Of a training of seconds nothing; of a longer one a hundredth, and a tenth of the calibration's ceiling."""
+    """Of a training of seconds no step; of a longer one a hundredth, and a tenth of the calibration's ceiling."""
     lab = BatchMachine(gains=(1.4, 1.7, 1.72))
     task = replace(TASK, advice="auto", epochs=epochs)
     finding = found(lab, task)
     share_s = TRAINING_SHARE * epochs * 430 * usual(OWN)
     if share_s < MIN_SECONDS:
-        assert finding.advice is None
+        advice = finding.advice
+        assert advice is not None
+        assert (outcomes(advice)[1:], advice.complete, advice.seconds) == ([(256, 256, "skipped")], False, 0.0)
+        assert re.search(
+            r"256 was not, for time: predicted to fit, \d+ MiB of 4,096; measuring it takes about \d\.\d s, which "
+            r"`preflight calibrate` does$", batch_sentence(advice)
+        )  # fmt: skip
         assert max(samples for _, samples in lab.samples) == 128
     else:
         assert finding.advice is not None
@@ -198,7 +205,7 @@ def test_a_slow_model_says_what_the_time_did_not_reach() -> None:
     advice = advice_of(lab, replace(TASK, steps_per_epoch=50))
     assert outcomes(advice)[1:] == [(256, 256, "skipped")]
     assert not advice.complete
-    assert batch_sentence(advice).startswith("no larger batch was measured: 256 was not, for time: it takes about ")
+    assert batch_sentence(advice).startswith("no larger batch was measured: 256 was not, for time: predicted to fit, ")
 
 
 def test_batches_take_turns() -> None:

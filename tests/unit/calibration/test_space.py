@@ -277,6 +277,12 @@ def test_prefetching() -> None:
     ]
 
 
+@pytest.mark.parametrize(("threads", "interop"), [(2, 2), (5, 2), (16, 8)])
+def test_half_of_the_threads_are_tried_for_inter_operation(threads: int, interop: int) -> None:
+    (plan,) = turned("interop", replace(OWN, threads=threads), space=replace(SPACE, threads=(threads,)))
+    assert plan == replace(OWN, threads=threads, interop=interop)
+
+
 def test_where_there_is_nothing_to_pin_or_to_overlap() -> None:
     """As many threads as processors, a plan that is pinned, a single core, a second inter-operation thread."""
     assert turned("affinity", space=replace(SPACE, processors=3)) == []

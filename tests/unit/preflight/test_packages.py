@@ -88,7 +88,7 @@ def test_the_doctor_names_it_before_a_program_does(tmp_path: Path) -> None:
 
 
 def test_former_names_warn_and_work(tmp_path: Path) -> None:
-    """Until 0.28, for services that were written for `worker.client` and `worker.wire`."""
+    """Until 0.29, for services that were written for `worker.client` and `worker.wire`."""
     program = (
         "import preflight, preflight.wire\n"
         "from worker.client import Client\nfrom worker.wire import TrainJob\n"

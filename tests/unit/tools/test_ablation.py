@@ -14,6 +14,7 @@ from tools.ablation.mechanisms import MECHANISMS
 from tools.ablation.recording import RecordedPlan, Recording
 from tools.ablation.replay import epoch_seconds, replayed, task_of
 from tools.bench.calibration.matrix.grid import FORMATS, PRECISIONS
+from tools.bench.lines import ResultFile
 
 OWN = Plan(threads=2, micro_batch=128)
 FASTEST = replace(OWN, precision="bfloat16", memory_format="channels_last")
@@ -89,11 +90,11 @@ def test_measuring_everything_costs_a_short_training(recorded: Recording) -> Non
 def test_a_recording_is_kept_once_for_each_cell(
     recorded: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last one counts, and a line that an interruption left torn is passed over."""
-    monkeypatch.setattr(recording, "PATH", tmp_path / "ablation.jsonl")
-    recording.append(recorded)
-    with recording.PATH.open("ab") as file:
-        file.write(b'{"version": "1", "pla')
-    recording.append(replace(recorded, gauge_s=0.5))
+    """The last one counts."""
+    file = ResultFile(tmp_path / "ablation.jsonl", recording.RECORDING)
+    monkeypatch.setattr(recording, "FILE", file)
+    with file.measuring() as writer:
+        writer.append(recorded)
+        writer.append(replace(recorded, gauge_s=0.5))
     (found,) = recording.load()
     assert found == replace(recorded, gauge_s=0.5)

@@ -1,42 +1,33 @@
 """Measure what calibration promises, and print its tables.
 
-PYTHONPATH=tests python -m tools.bench.calibration matrix [CELL ...] [--again]
-PYTHONPATH=tests python -m tools.bench.calibration neighbour
-PYTHONPATH=tests python -m tools.bench.calibration cold
-PYTHONPATH=tests python -m tools.bench.calibration cores
+PYTHONPATH=tests python -m tools.bench.calibration [CELL ...] [--runs N] [--minutes N]
+PYTHONPATH=tests python -m tools.bench.calibration table
 """
 
 import argparse
-from collections.abc import Callable
 
 from tools.bench.calibration.matrix.cells import is_filter
-from tools.bench.calibration.matrix.main import measure_matrix
-from tools.bench.calibration.threads.cold import measure_cold
-from tools.bench.calibration.threads.cores import measure_cores
-from tools.bench.calibration.threads.neighbour import measure_neighbour
-from tools.bench.parts import require_known, run_parts
+from tools.bench.calibration.matrix.main import COMMAND, measure_matrix, write_tables
+from tools.bench.lines import Deadline, add_minutes
+from tools.bench.record import start
 
 
 def main() -> None:
     """Measure what was asked for."""
     parser = argparse.ArgumentParser(
-        prog="python -m tools.bench.calibration",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog=COMMAND, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("words", nargs="*", help="parts, or words that select cells of `matrix`; all parts without any")
-    parser.add_argument("--again", action="store_true", help="measure cells that are measured already")
-    options = parser.parse_args()
-    filters = [word for word in options.words if is_filter(word)]
-    named = [word for word in options.words if not is_filter(word)]
-    parts: dict[str, Callable[[bool], None]] = {
-        "matrix": lambda again: measure_matrix(filters, again=again),
-        "neighbour": lambda _: measure_neighbour(),
-        "cold": lambda _: measure_cold(),
-        "cores": lambda _: measure_cores(),
-    }
-    require_known(parser, named, parts)
-    run_parts(parts, named, options.again)
+    parser.add_argument("words", nargs="*", metavar="CELL", help="parts of names of cells; all without any")
+    parser.add_argument("--runs", type=int, default=0, help="of each cell, earlier ones included; by default 1, busy 3")
+    add_minutes(parser)
+    asked = parser.parse_args()
+    if asked.words == ["table"]:
+        write_tables(start("calibration-matrix", COMMAND))
+        return
+    unknown = [word for word in asked.words if not is_filter(word)]
+    if unknown:
+        parser.error(f"no cell has {', '.join(unknown)} in its name; names are like 0.5cpu-cnn-1g and 1cpu-cnn-1g-busy")
+    measure_matrix(asked.words, Deadline.after(asked.minutes), asked.runs)
 
 
 if __name__ == "__main__":

@@ -10,18 +10,19 @@ are left out. It is compared with the fixed settings that were fastest in the me
 """
 
 import argparse
+import itertools
 import os
 import sys
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
+from tools.bench.lines import Deadline, ResultFile
 from tools.bench.record import describe_machine
 from tools.bench.run.cells import GRID, KINDS, PLAIN, SCRIPTS, TUNED, Cell, Lengths, measure_turn
-from tools.bench.run.pairs import Pair, PairFile, fixed_to_measure
+from tools.bench.run.pairs import PAIR, Pair, fixed_to_measure
 from tools.bench.run.table import render, write_into
 
 RESULTS: Final = Path(__file__).parents[1] / "results" / "run.jsonl"
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str]) -> None:
     lengths = Lengths(after=asked.after, counted=asked.counted, fixed_after=asked.fixed_after)
     scripts = asked.scripts or names
     cells = [Cell(script, cpus, kind) for kind in asked.kinds for cpus in asked.cpus for script in scripts]
-    _measure(cells, PairFile(asked.results), lengths, asked.pairs, time.monotonic() + 60 * asked.minutes)
+    _measure(cells, ResultFile(asked.results, PAIR), lengths, asked.pairs, Deadline.after(asked.minutes))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -61,29 +62,30 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _measure(cells: Sequence[Cell], file: PairFile, lengths: Lengths, wanted: int, until: float) -> None:
+def _measure(cells: Sequence[Cell], file: ResultFile[Pair], lengths: Lengths, wanted: int, deadline: Deadline) -> None:
     """Measure one pair of each cell after the other, until all have as many as are wanted or the time is over."""
     machine = describe_machine()
     print(f"{len(cells)} cells; {machine}; load {os.getloadavg()[0]:.1f}", flush=True)
-    for number in range(1, wanted + 1):
-        for cell in cells:
-            done = [pair for pair in file.read() if pair.cell == cell]
+    with file.measuring() as writer:
+        for number, cell in itertools.product(range(1, wanted + 1), cells):
+            done = [pair for pair in file.read().values if pair.cell == cell]
             if len(done) >= number:
                 continue
             variants = [PLAIN, TUNED, *fixed_to_measure(done)]
             turn = [*variants[number % len(variants) :], *variants[: number % len(variants)]]
             seconds = sum(STARTING + lengths.of(name, cell)[1] for name in turn)
-            if time.monotonic() + seconds > until:
+            if deadline.is_over(seconds):
                 print(f"the next pair takes {seconds:.0f} s, which is longer than is left; call it again to continue")
                 return
             load = os.getloadavg()[0]
             at = datetime.now(UTC).isoformat(timespec="seconds")
+            writer.begin(f"{cell.script}, {cell.cpus:g} CPU, {cell.kind}")
             rates = measure_turn(cell, turn, lengths)
             pair = Pair(
                 cell=cell, rates=rates, at=at, version=version("preflight-worker"), machine=machine, load=load,
                 counted=lengths.counted, after=lengths.after,
             )  # fmt: skip
-            file.append(pair)
+            writer.append(pair)
             figures = ", ".join(f"{name} {rates[name]:.3g}" for name in (PLAIN, TUNED, *GRID) if name in rates)
             print(f"{cell.script}, {cell.cpus:g} CPU, {cell.kind}, pair {number}: {figures}", flush=True)
 
@@ -93,7 +95,7 @@ def _print_table(arguments: Sequence[str]) -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--page", type=Path, help="write it between the marks of this page")
     asked = parser.parse_args(arguments)
-    table = render(PairFile(asked.results).read())
+    table = render(ResultFile(asked.results, PAIR).read().values)
     print(table)
     if asked.page is not None:
         write_into(asked.page, table)

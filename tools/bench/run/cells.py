@@ -6,14 +6,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 from tools.bench.container import container
+from tools.faults.means import neighbours
 
 SCRIPTS: Final = Path(__file__).parent / "scripts"
 RECORDED: Final = Path(__file__).with_name("recorded.py")
@@ -75,7 +74,7 @@ def _steps_per_s(cell: Cell, variant: str, lengths: Lengths) -> float:
     with (
         tempfile.TemporaryDirectory(prefix="preflight-bench-") as folder,
         container(cell.cpus, MEMORY) as box,
-        _neighbours(count if variant == TUNED or not leaves else 0) as busy,
+        neighbours(count if variant == TUNED or not leaves else 0) as busy,
     ):
         ends_file, begun = Path(folder) / "ends", Path(folder) / "begun"
         fixed = []
@@ -108,15 +107,3 @@ def _leave(busy: Sequence[subprocess.Popen[bytes]], begun: Path, after: float, s
     stop.wait(after)
     for each in busy:
         each.kill()
-
-
-@contextmanager
-def _neighbours(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        time.sleep(0.5 * bool(busy))
-        yield busy
-    finally:
-        for each in busy:
-            each.kill()
-            each.wait()

@@ -1,14 +1,11 @@
-"""The result file of the bench: a line for each finished pair, so that a run continues where the last one ended."""
+"""Pairs, a line of the result file each: which fixed settings were fastest, and how `preflight run` compares."""
 
-import fcntl
-import json
-import os
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
 from typing import Final
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from preflight.statistics import MIN_PAIRS, Comparison, compare
 from tools.bench.run.cells import GRID, PLAIN, TUNED, Cell
@@ -36,41 +33,6 @@ class Pair:
 
 
 PAIR: Final = TypeAdapter(Pair)
-
-
-class PairFile:
-    """Reads and appends pairs; what a kill has torn off is left out."""
-
-    def __init__(self, path: Path) -> None:
-        """Use `path`; it is made with the first pair."""
-        self._path = path
-
-    def read(self) -> list[Pair]:
-        """Return all pairs."""
-        if not self._path.exists():
-            return []
-        return list(_parsed(self._path.read_bytes().split(b"\n")))
-
-    def append(self, pair: Pair) -> None:
-        """Add a pair, on a line of its own even where the last one was torn."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        line = json.dumps(asdict(pair)).encode()
-        with self._path.open("a+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.seek(0, os.SEEK_END)
-            if file.tell():
-                file.seek(-1, os.SEEK_END)
-                line = line if file.read(1) == b"\n" else b"\n" + line
-            file.write(line + b"\n")
-
-
-def _parsed(lines: Sequence[bytes]) -> Iterator[Pair]:
-    for number, line in enumerate(lines, 1):
-        try:
-            if line.strip():
-                yield PAIR.validate_json(line)
-        except ValidationError:
-            print(f"line {number} of the result file was torn, and is left out")
 
 
 def fixed_to_measure(pairs: Sequence[Pair]) -> list[str]:
@@ -101,7 +63,5 @@ def ratio_to(other: str, pairs: Sequence[Pair]) -> Comparison:
 
 
 def _median_rates(pairs: Sequence[Pair]) -> dict[str, float]:
-    from statistics import median
-
     names = {name for pair in pairs for name in pair.rates} - {PLAIN, TUNED}
     return {name: median(pair.rates[name] for pair in pairs if name in pair.rates) for name in names}

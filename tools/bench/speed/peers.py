@@ -2,13 +2,11 @@
 
 `plain`: the MNIST example of pytorch/examples: conv32-conv64-fc128 with dropout, Adadelta, batch 64, a DataLoader.
 `lightning`: a Trainer with the network, optimizer, schedule and batch of the recipe `fast`, and a DataLoader.
-`naive`: ResNet-18 in float32, contiguous, glibc's allocator, a DataLoader with per-sample PIL augmentation.
 """
 
 import json
 import sys
 import time
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -20,15 +18,10 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
 from training.data.dataset_store import PreparedDataset, open_dataset
-from training.models.factory import build
 
 MEAN, STD = 0.1307, 0.3081
 """Of MNIST's pixels, as in the example."""
 TEST_BATCH: Final = 1000
-ROTATE_DEGREES, TRANSLATE = 10.0, 0.1
-LOADER_WORKERS: Final = 2
-WARM_UP: Final = 3
-"""Steps before those that count."""
 
 
 class Digits(Dataset[tuple[Tensor, int]]):
@@ -100,24 +93,6 @@ def plain(store: PreparedDataset, target: float, epochs: int) -> dict[str, float
     return {"seconds": time.perf_counter() - began, "accuracy": found, "epochs": epoch}
 
 
-def naive(store: PreparedDataset, steps: int, batch: int) -> dict[str, float]:
-    """Train ResNet-18 for some steps."""
-    augmentation = transforms.RandomAffine(ROTATE_DEGREES, translate=(TRANSLATE, TRANSLATE))
-    train, _ = loaders(store, batch, augmentation, workers=LOADER_WORKERS)
-    model = build("resnet18", store.info.shape, store.info.classes)
-    optimizer = torch.optim.AdamW(model.parameters())
-    model.train()
-    began = 0.0
-    for number, (images, labels) in enumerate(islice(train, WARM_UP + steps)):
-        if number == WARM_UP:
-            began = time.perf_counter()
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(images), labels)
-        torch.autograd.backward(loss)
-        optimizer.step()
-    return {"samples_per_s": steps * batch / (time.perf_counter() - began)}
-
-
 def main() -> None:
     """Be one peer."""
     asked = json.loads(sys.argv[1])
@@ -126,12 +101,10 @@ def main() -> None:
     match asked["peer"]:
         case "plain":
             found = plain(store, asked["target"], asked["epochs"])
-        case "lightning":
+        case _:
             from tools.bench.speed.trainer import trainer
 
             found = trainer(store, asked["target"], asked["epochs"])
-        case _:
-            found = naive(store, asked["steps"], asked["batch"])
     print(json.dumps(found))
 
 

@@ -1,7 +1,7 @@
 """Strikes: at a moment of a running job, then judged."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Final
@@ -37,12 +37,34 @@ def at(strike: Strike[S], *moments: Moment) -> Run[S]:
 
 
 def play(scene: S, strike: Strike[S], moment: Moment, random: Random) -> Verdict | None:
-    """Have a job, strike at its moment, wait for its end and judge; None when the moment was missed."""
+    """Have a job, strike at its moment, wait for its end and judge; None when the moment was missed.
+
+    Where the scene runs several jobs at a time, the others are judged as this one is.
+    """
     calibrates = moment is Moment.CALIBRATION
     job = scene.new_job(calibrate=calibrates, force_calibration=calibrates)
-    scene.submit(job)
+    jobs = [job, *scene.further_jobs()]
+    for each in jobs:
+        scene.submit(each)
     came = scene.wait_for(moment, job, random)
     struck = time.time()
     came = came and strike(scene, job, random)
-    ended = scene.await_end(job)
-    return scene.verdict(job, struck) if came or not ended else None
+    ended = [scene.await_end(each) for each in jobs]  # of all, also where one is lost
+    return together([scene.verdict(each, struck) for each in jobs]) if came or not all(ended) else None
+
+
+def together(verdicts: Sequence[Verdict]) -> Verdict:
+    """Return what became of all jobs of one round."""
+    lost = [verdict.lost_s for verdict in verdicts if verdict.lost_s is not None]
+    taken = [verdict.takeover_s for verdict in verdicts if verdict.takeover_s is not None]
+    return Verdict(
+        problems=tuple(dict.fromkeys(problem for verdict in verdicts for problem in verdict.problems)),
+        late=tuple(dict.fromkeys(problem for verdict in verdicts for problem in verdict.late)),
+        lost=any(verdict.lost for verdict in verdicts),
+        lost_s=max(lost, default=None),
+        double_runs=max(verdict.double_runs for verdict in verdicts),
+        double_publications=sum(verdict.double_publications for verdict in verdicts),
+        at_once=max(verdict.at_once for verdict in verdicts),
+        orphans=max(verdict.orphans for verdict in verdicts),
+        takeover_s=max(taken, default=None),
+    )

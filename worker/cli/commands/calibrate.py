@@ -15,6 +15,7 @@ from worker.cli.live import drawn
 
 if TYPE_CHECKING:
     from worker.config.settings import Settings
+    from worker.jobs.hooks import Renderer
     from worker.jobs.local.training import Calibrated
 
 
@@ -27,8 +28,7 @@ def calibrate(as_json: bool, explain: bool, report: Path | None, **options: obje
     """Measure plans for a job here and print the best one."""
     settings = load_settings()
     job = parse_local_job(options, settings)  # report a mistake before the slow imports
-    if report is not None:
-        _check_report(report, calibrates=job.calibrate)
+    renderer = None if report is None else _check_report(report, settings, calibrates=job.calibrate)
     from worker.jobs.fork_server import started_server
 
     with started_server(settings) as server:  # it imports torch, and this process the rest, at the same time
@@ -44,19 +44,25 @@ def calibrate(as_json: bool, explain: bool, report: Path | None, **options: obje
         click.echo(explain_choice(found.choice, found.spec, found.resources))
     else:
         click.echo(format_choice(found.choice))
-    if report is not None:
-        _write_report(report, found, settings)
+    if report is not None and renderer is not None:
+        _write_report(report, found, renderer)
 
 
-def _check_report(path: Path, *, calibrates: bool) -> None:
-    """Raise `InvalidConfig` or `MissingPackage` where no report can be written, before anything is measured."""
-    from worker.jobs.local.calibration_report import require_report_packages
+def _check_report(path: Path, settings: Settings, *, calibrates: bool) -> Renderer:
+    """Return what makes a report, before anything is measured.
+
+    Raises:
+        InvalidConfig, MissingPackage: none can be written.
+    """
+    from worker.features.entries import FEATURES
 
     if not calibrates:
         raise InvalidConfig(
             f"--report {path} needs a measurement, but calibration is off; leave out --no-calibrate", field="report"
         )
-    require_report_packages()
+    renderer = next((found for feature in FEATURES if (found := feature.renderer(settings)) is not None), None)
+    if renderer is None:
+        raise InvalidConfig(f"--report {path} is not written, as this worker has no reports", field="report")
     try:
         possible = path.parent.is_dir() and os.access(path.parent, os.W_OK) and not path.is_dir()
     except OSError:  # the name is too long
@@ -65,18 +71,18 @@ def _check_report(path: Path, *, calibrates: bool) -> None:
         raise InvalidConfig(
             f"--report {path} cannot be written; name a file in an existing, writable directory", field="report"
         )
+    return renderer
 
 
-def _write_report(path: Path, found: Calibrated, settings: Settings) -> None:
+def _write_report(path: Path, found: Calibrated, renderer: Renderer) -> None:
     from preflight.files.atomic_files import write_atomically
-    from worker.jobs.local.calibration_report import render_calibration
-    from worker.report.facts import facts
+    from worker.jobs.stages.payloads import choice_facts
 
     finding = found.choice.finding
     if finding is None:
         raise PreflightError(f"--report {path} is not written, as nothing was measured: {found.choice.why}")
     subject = f"{found.spec.model} on {found.spec.dataset}"
-    page = render_calibration(finding, subject, facts(found.choice, found.spec, found.resources), settings)
+    page = renderer(finding, subject, choice_facts(found.choice, found.spec, found.resources))
     try:
         write_atomically(path, page.encode())
     except OSError as error:

@@ -26,7 +26,7 @@ MAX_PROFILED: Final = 1_000_000
 def train(as_json: bool, **options: object) -> None:
     """Train without Redis. Calibration, training and model files are those of a queued job."""
     settings = load_settings()
-    from worker.jobs.fork_server import started_report_server, started_server
+    from worker.jobs.fork_server import started_server
 
     # It imports torch meanwhile; then another one matplotlib, as a third import at the same time would delay torch's.
     with started_server(settings) as server:
@@ -36,13 +36,14 @@ def train(as_json: bool, **options: object) -> None:
             parse_local_job(options, settings, lambda asked: has_attempts(settings, asked.job_id)), "train"
         )  # report a mistake before the slow imports
         from worker.cli.formatting.results import format_extras, format_result
+        from worker.features.entries import FEATURES
         from worker.jobs.local.training import train_local
 
         results: list[TrainResult] = []
-        with started_report_server(settings) as reporter, drawn(settings, as_json=as_json) as sink:
+        with drawn(settings, as_json=as_json) as sink:
             # A result that is printed while the view is drawn would be lost with it.
             show = results.append if as_json or sink else lambda first: click.echo(format_result(first))
-            result = train_local(job, settings, show, server, reporter, sink)
+            result = train_local(job, settings, show, FEATURES, server, sink)
         if sink is not None:
             click.echo(format_result(results[0]))
     click.echo(result.model_dump_json() if as_json else format_extras(result))
@@ -128,7 +129,8 @@ def export(artifact: Path, target: Path | None) -> None:
 @click.argument("model", metavar="JOB|DIR")
 def upload(model: str) -> None:
     """Upload a model. Targets: PREFLIGHT_ARTIFACT_URL, PREFLIGHT_MLFLOW_URI."""
+    from worker.features.entries import FEATURES
     from worker.jobs.local.training import upload_local
 
-    for where in upload_local(model, load_settings()):
+    for where in upload_local(model, load_settings(), FEATURES):
         click.echo(where)

@@ -6,7 +6,7 @@ import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Literal
@@ -27,7 +27,8 @@ from training.data.prepare import available, explain_absence
 from training.system.requirements import explain_missing_bytecode, explain_no_code, explain_shared_memory
 from worker.cli.diagnosis.health import ask_web
 from worker.config.settings import DEFAULT_PORT, Settings
-from worker.exporters.base import exports, probe
+from worker.features.entries import FEATURES
+from worker.jobs.hooks import Check
 
 CONNECT_SECONDS = 2
 """For which Redis is waited for."""
@@ -38,15 +39,6 @@ MAX_WORKERS = 200
 MAX_SHOWN = 500
 """Characters of what a worker says of its parts."""
 PACKAGES = ("rq", "redis", "pydantic", "structlog", "numpy", "safetensors")
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One check and its result."""
-
-    name: str
-    status: Literal["ok", "warn", "fail"]
-    detail: str
 
 
 def run_checks(settings: Settings) -> Iterator[Check]:
@@ -76,7 +68,10 @@ def _run_checks(settings: Settings) -> Iterator[Check]:
     for name in ("data_dir", "artifact_dir", "cache_dir", "state_dir"):
         yield _directory(name, getattr(settings, name))
     yield from _data(settings)
-    yield from _exports(settings)
+    for feature in FEATURES:
+        yield from feature.probe(settings)
+    if settings.tensorboard_dir is not None:
+        yield _directory("tensorboard_dir", settings.tensorboard_dir)
     yield Check("registered", "ok", f"data sets: {', '.join(names(DATASETS))}; models: {', '.join(names(MODELS))}")
 
 
@@ -195,18 +190,6 @@ def _directory(name: str, path: Path) -> Check:
         advice = "data sets cannot be downloaded" if read_only_is_fine else f"set PREFLIGHT_{name.upper()}"
         return Check(name, status, f"{path} is not writable ({error.strerror}); {advice}")
     return Check(name, "ok", f"{path} is writable" + ("" if path.exists() else " and will be created"))
-
-
-def _exports(settings: Settings) -> Iterator[Check]:
-    for export in exports(settings):
-        try:
-            probe(export)
-        except (PreflightError, OSError) as error:  # OSError: no directory for temporary files
-            yield Check("exports", "fail", str(error))
-        else:
-            yield Check("exports", "ok", f"models are uploaded to {export.url}")
-    if settings.tensorboard_dir is not None:
-        yield _directory("tensorboard_dir", settings.tensorboard_dir)
 
 
 def _data(settings: Settings) -> Iterator[Check]:

@@ -21,14 +21,14 @@ from preflight.events.sentences import as_sentence
 from preflight.numbers import MIB, memory, plural, rough_interval
 from worker.cli.formatting.choices import format_cost
 from worker.cli.formatting.plans import format_prediction
-from worker.report.facts import facts
+from worker.jobs.stages.payloads import choice_facts
 
 LABEL_WIDTH: Final = 13
 
 
 def explain_choice(choice: PlanChoice, spec: TrainSpec, resources: Resources) -> str:
     """Return everything that led to a choice: container, trials, memory, confirmation, prediction."""
-    head = _labelled(list(facts(choice, spec, resources).items()))
+    head = _labelled(list(choice_facts(choice, spec, resources).items()))
     finding = choice.finding
     rest = (
         _explain(choice, finding)

@@ -28,6 +28,8 @@ def format_profile(found: ProfileReport) -> str:
         "",
         f"{plural(measured.steps, 'step')} in {measured.total_s:.2f} s, {found.samples_per_s:,.0f} samples/s; "
         f"median {1e3 * found.median_step_s:.3f} ms, slowest {1e3 * found.slowest_step_s:.3f} ms",
+        f"an epoch takes about {found.epoch_s:.2f} s: {plural(found.epoch_steps, 'step')}"
+        + (f", and {found.validation_s:.2f} s of validation" if found.validation_samples else ""),
         f"before them {plural(warm_up.steps, 'warm-up step')} in {warm_up.total_s:.2f} s, import of torch "
         f"{found.import_s:.2f} s, data set and model {found.build_s:.2f} s",
     ]

@@ -27,6 +27,7 @@ def format_result(result: TrainResult) -> str:
         ("started from", f"{parent.job_id} ({parent.model_sha256[:12]})" if parent else None),
         ("training", f"{duration(result.train_s or 0.0)}, {steps}{speed}"),
         ("epoch", f"took {duration(result.measured_epoch_s or 0.0)} ({foreseen})"),
+        ("parameters", None if result.parameters is None else f"{result.parameters:,}"),
         ("plan", plan_line(result.plan) if result.plan else ""),
         ("model", result.artifact),
     ]

@@ -1,6 +1,6 @@
 """Profile of a few training steps for `preflight profile`."""
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, computed_field
 
 from preflight.contract.plan import Plan
 from preflight.wire import StepProfile, TrainJob
@@ -31,6 +31,10 @@ class ProfileReport(BaseModel):
     warm_up: StepProfile
     """The first steps, apart from the others."""
     measured: StepProfile
+    epoch_steps: int
+    validation_samples: int
+    validation_s: float
+    """Of all of them, by the first thousand."""
     median_step_s: float
     slowest_step_s: float
     disturbed: str
@@ -40,6 +44,11 @@ class ProfileReport(BaseModel):
     def samples_per_s(self) -> float:
         """Training samples per second, over all steps after the warm-up."""
         return self.batch_size / self.measured.average_batch_s
+
+    @computed_field
+    def epoch_s(self) -> float:
+        """Seconds of an epoch: its steps, by all that were measured, and its validation."""
+        return self.epoch_steps * self.measured.average_batch_s + self.validation_s
 
 
 def profile_local(

@@ -2,9 +2,8 @@
 
 import os
 import socket
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +20,9 @@ from training.system.requirements import require_training_packages
 from worker.config.settings import Settings
 from worker.events.log_sink import LogSink
 from worker.events.sink import Sink
-from worker.exporters.base import ExportRequest, exports, require_usable
-from worker.exporters.tensorboard import tensorboard_sinks
 from worker.jobs.context import JobContext
+from worker.jobs.fork_server import started_extras_server
+from worker.jobs.hooks import Feature
 from worker.jobs.outcome import Failed, Finished
 from worker.jobs.pipeline import run_pipeline
 from worker.jobs.stages.dataset import pin_dataset, prepare_dataset
@@ -42,21 +41,26 @@ class Calibrated:
 
 
 def train_local(
-    job: TrainJob, settings: Settings, on_result: Callable[[TrainResult], None], server: ForkServer | None,
-    report_server: ForkServer | None, sink: Sink | None = None,
+    job: TrainJob, settings: Settings, on_result: Callable[[TrainResult], None], features: Sequence[Feature] = (),
+    server: ForkServer | None = None, sink: Sink | None = None,
 ) -> TrainResult:  # fmt: skip
-    """Train here; events go to `sink`, or, where there is none, to the log.
+    """Train here, with `features`; events go to `sink`, or, where there is none, to the log.
 
-    `server` forks the job's children, `report_server` the report's process; None: they are fresh interpreters.
+    `server` forks the job's children; None: they are fresh interpreters.
     `on_result` is called once the model is published; the result that is returned has its report, too.
 
     Raises:
         PreflightError: the job failed.
     """
-    for export in exports(settings):
-        require_usable(export)
-    with local_context(job, settings, server, sink) as context:
-        context.report_server = report_server
+    for feature in features:
+        feature.require(settings)
+    with (
+        started_extras_server(settings, features) as extras_server,
+        local_context(job, settings, server, sink) as context,
+    ):
+        context.features, context.extras_server = features, extras_server
+        more = [each for one in features for each in one.sinks(settings, job, context.job_id, context.attempt)]
+        context.sinks = (*context.sinks, *more)
         try:
             outcome = run_pipeline(context, job)
         except KeyboardInterrupt:
@@ -71,25 +75,22 @@ def train_local(
         return outcome.result
 
 
-def upload_local(name: str, settings: Settings) -> list[str]:
-    """Upload a finished model, named by its job or directory, to every destination; return their URLs.
+def upload_local(name: str, settings: Settings, features: Sequence[Feature]) -> list[str]:
+    """Upload a finished model, named by its job or directory, to every destination of `features`; return their URLs.
 
     Raises:
         InvalidConfig: no destination is configured.
         ArtifactError: there is no whole model, or an upload failed.
     """
-    found = exports(settings)
-    if not found:
-        raise InvalidConfig("neither PREFLIGHT_ARTIFACT_URL nor PREFLIGHT_MLFLOW_URI is set; set where to upload to")
     directory = settings.artifact_dir / name if is_job_id(name) else Path(name).absolute()
     job_id = (read_manifest(directory) or {}).get("job_id")
     if not isinstance(job_id, str) or not is_job_id(job_id):
         raise ArtifactError(f"{directory} holds no whole model; name a finished job, or the directory of its model")
-    request = ExportRequest(job_id=job_id, artifact=directory, job=settings.state_dir / "jobs" / job_id)
-    with tempfile.TemporaryDirectory(prefix="preflight-") as work:
-        for export in found:
-            export.send(request, Path(work), lambda: None)
-    return [export.url for export in found]
+    attempts = settings.state_dir / "jobs" / job_id
+    urls = [url for feature in features for url in feature.upload(settings, job_id, directory, attempts)]
+    if not urls:
+        raise InvalidConfig("neither PREFLIGHT_ARTIFACT_URL nor PREFLIGHT_MLFLOW_URI is set; set where to upload to")
+    return urls
 
 
 def calibrate_local(
@@ -130,7 +131,7 @@ def local_context(
             worker=f"{socket.gethostname()}.{os.getpid()}",
             job_id=job_id,
             attempt=attempt,
-            sinks=(sink or LogSink(job_id, attempt), *tensorboard_sinks(settings, job, job_id, attempt)),
+            sinks=(sink or LogSink(job_id, attempt),),
             paths=paths,
             server=server,
         )

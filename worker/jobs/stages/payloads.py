@@ -7,12 +7,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pydantic import JsonValue
 
 from calibration.choose import PlanChoice
+from calibration.memory.model import cnn_samples
 from calibration.result import BatchAdvice, CalibrationResult, Confirmation
+from calibration.task import memory_for_training
 from calibration.verdicts import batch_sentence
 from preflight.container.resources import Resources
 from preflight.contract.plan import TYPES, Plan
 from preflight.contract.spec import TrainSpec
 from preflight.contract.verdicts import ADOPTED
+from preflight.numbers import MIB, format_age, plural
 from preflight.wire import CalibrationTrial, TrainJob
 from worker.events.plan_words import reasons
 
@@ -127,6 +130,19 @@ def container_facts(found: Resources) -> dict[str, JsonValue]:
     }  # fmt: skip
 
 
+def choice_facts(choice: PlanChoice, spec: TrainSpec, resources: Resources) -> dict[str, str]:
+    """Return container, training and cache of a choice: the head of an explanation and of a report."""
+    quota = "no quota" if resources.quota is None else f"quota {resources.quota:g}"
+    age = "" if choice.cache_age_s is None else f", measured {format_age(choice.cache_age_s)} ago"
+    epochs = plural(spec.epochs, "epoch")
+    return {
+        "cpu": f"{plural(resources.cores, 'core')}, {quota} ({resources.cores_source})",
+        "memory limit": f"{resources.memory_bytes / MIB:,.0f} MiB ({resources.memory_source})",
+        "training": f"{spec.model} on {spec.dataset}, {epochs}, batch {spec.batch_size}",
+        "cache": f"{choice.cache}{age}",
+    }
+
+
 def resources_payload(found: Resources) -> dict[str, JsonValue]:
     """Return the fields of `resource_limits`, an event and a log record of a starting worker."""
     share = f"; one of {found.shares} equal shares" if found.shares > 1 else ""
@@ -134,5 +150,8 @@ def resources_payload(found: Resources) -> dict[str, JsonValue]:
         "cpu_cores": found.cores,
         "quota": found.quota,
         "memory_mib": found.memory_bytes >> 20,
+        "threads": found.cores,
+        "loader_workers": 0,
+        "largest_batch": cnn_samples(memory_for_training(found)),
         "source": f"cpu: {found.cores_source}; memory: {found.memory_source}{share}",
     }

@@ -2,38 +2,44 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import structlog
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 
 from preflight.contract.spec import STRICT
 from preflight.files.atomic_files import read_text, write_atomically
 from preflight.wire import TrainResult
-from training.artifacts.onnx_child import OnnxRequest
-from worker.report.request import ReportRequest
 from worker.state.paths import attempts
 
 FILE_NAME: Final = "extras.json"
 MAX_TRIES: Final = 3
 """Times that an extra is begun, where it fails for a reason that may pass or its process dies."""
 
-Extra = Literal["onnx", "report", "upload", "mlflow"]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class Extras:
     """What follows the result of an attempt."""
 
     result: TrainResult
     """With the fields of the extras so far."""
-    left: tuple[Extra, ...]
-    """In their order: what is uploaded has the files of the others."""
-    onnx: OnnxRequest | None = None
-    report: ReportRequest | None = None
+    left: tuple[str, ...]
+    """Names of extras in their order: what is uploaded has the files of the others."""
+    requests: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
+    """What each extra is to do, by its name."""
     tries: int = 0
     """Times that the first of `left` was begun."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_earlier(cls, kept: object) -> object:
+        """Read a file of 0.27.0 or before, which has the requests as fields `onnx` and `report`, null where none is."""
+        if not isinstance(kept, dict) or "requests" in kept:
+            return kept
+        fields = {name: value for name, value in kept.items() if name in ("result", "left", "tries")}
+        requests = {name: value for name, value in kept.items() if name not in fields and value is not None}
+        return {**fields, "requests": requests}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)

@@ -12,14 +12,13 @@ from preflight.errors import ArtifactError, InvalidConfig
 from preflight.recognizer.onnx import ONNX
 from preflight.wire import ROUNDED, Event, TrainingDone, TrainJob, TrainResult
 from preflight.wire.job import SPEC
-from training.artifacts.model_dir import read_manifest
+from training.artifacts.model_dir import REPORT, read_manifest
 from training.artifacts.publish import claim_artifact, publish
 from worker.jobs.context import JobContext
 from worker.jobs.outcome import Finished
 from worker.jobs.stages.extras import inherited_extras, select_extras
 from worker.jobs.stages.pending_extras import Extras
 from worker.jobs.stages.plan_store import PLAN
-from worker.report.request import REPORT
 
 
 def publish_model(context: JobContext) -> None:

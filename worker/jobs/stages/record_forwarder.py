@@ -1,10 +1,9 @@
-"""Record forwarder: emits events for the records of the training child, and notes checkpoints and losses."""
+"""Record forwarder: emits events for the records of the training child, and counts checkpoints."""
 
 from typing import Final
 
 from preflight.files.journal import Record
 from worker.jobs.context import JobContext
-from worker.report.request import LossHistory
 
 EVENTS_BY_RECORD: Final = {
     "progress": "progress", "epoch": "epoch_done", "prediction": "prediction_checked", "profile": "training_profile",
@@ -18,7 +17,6 @@ class RecordForwarder:
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
-        self.losses = LossHistory()
         self.checkpoints = 0
         """Checkpoints saved in this attempt."""
 
@@ -39,6 +37,4 @@ class RecordForwarder:
                     "checkpoint_bytes": payload["bytes"],
                 })  # fmt: skip
             case kind if kind in EVENTS_BY_RECORD:
-                if kind == "progress":
-                    self.losses.add(payload)
                 context.emit(EVENTS_BY_RECORD[kind], payload)

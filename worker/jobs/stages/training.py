@@ -23,8 +23,8 @@ from training.process.launch import environment_for
 from training.process.runner import TICK_SECONDS
 from training.scaling import slowdown
 from worker.jobs.context import JobContext
-from worker.jobs.group.group import Group
 from worker.jobs.stages.child_runner import run_job_child
+from worker.jobs.stages.group import Group
 from worker.jobs.stages.parent import Parent
 from worker.jobs.stages.payloads import asked_options, container_facts, plan_payload
 from worker.jobs.stages.planning import PREDICTION, resume_points

@@ -100,10 +100,11 @@ class LateExtras:
             context = JobContext(
                 settings=settings, worker=self._worker.name, job_id=job_id, attempt=attempt, paths=paths,
                 sinks=(LogSink(job_id, attempt), events), control=control, server=self._server,
+                features=self._worker.features,
                 extras=ExtrasFile(paths.attempt, rq_id=pending.rq_id, owner=pending.owner, request=pending.request),
                 seq=max([last, *(one.event.seq for one in spooled)]),
             )  # fmt: skip
-            extras = without_told(pending.extras, [(one.event, one.result) for one in spooled])
+            extras = without_told(context, pending.extras, [(one.event, one.result) for one in spooled])
             try:
                 extras = add_extras(context, extras)
                 control.drain()

@@ -12,13 +12,11 @@ from typing import BinaryIO, Final, Literal, Protocol
 from preflight.files.atomic_files import NotRegular, open_regular
 from preflight.recognizer.onnx import ONNX
 from training.artifacts.evaluation import EVALUATION
-from training.artifacts.model_dir import MANIFEST, MODEL
+from training.artifacts.model_dir import MANIFEST, MODEL, REPORT
 from training.artifacts.predictions import PREDICTIONS
 from training.step.profiler import TRACE
 from worker.config.settings import Settings
-from worker.exporters.upload import FileSystem
-from worker.exporters.upload_child import open_store
-from worker.report.request import REPORT
+from worker.state.artifact_store import FileSystem, open_store
 
 FILES: Final[Mapping[str, str]] = {
     MODEL: "application/octet-stream", ONNX: "application/octet-stream", PREDICTIONS: "application/octet-stream",

@@ -8,7 +8,7 @@ from typing import BinaryIO, Final
 from anyio import CapacityLimiter, to_thread
 from starlette.responses import Response, StreamingResponse
 
-from worker.report.request import REPORT
+from training.artifacts.model_dir import REPORT
 from worker.web.files.artifact_files import FILES, OpenFile
 
 BLOCK_SIZE: Final = 1 << 18

@@ -26,19 +26,17 @@ def plots(timeline: JobTimeline, width: int, rows: int) -> Iterator[Text]:
     beside = "" if validation is None or width < MIN_WIDTH_WITH_AXIS else f", validation {validation:.2%}"
     # Loss falls by orders of magnitude.
     logs = Curve([(x, math.log10(max(1e-9, value))) for x, value in timeline.loss.points])
-    left = _plot(f"loss {now.loss:.4f}", logs, end, half, rows, lambda value: f"{10**value:.2g}", "magenta")
+    left = _plot(logs, end, half, rows, lambda value: f"{10**value:.2g}", "magenta")
+    right = _plot(timeline.accuracy, end, half, rows, lambda value: f"{value:.1%}", "blue")
     title = f"accuracy {now.accuracy:.1%}{beside}"
-    right = _plot(title, timeline.accuracy, end, half, rows, lambda value: f"{value:.1%}", "blue")
-    for one, other in zip(left, right, strict=True):
+    titles = [truncated(Text(text), half) for text in (f"loss {now.loss:.4f}", title)]
+    for one, other in [titles, *zip(left, right, strict=True)]:
         one.pad_right(max(0, half + 2 - one.cell_len))
         yield one + other
 
 
-def _plot(
-    title: str, curve: Curve, end: float, width: int, rows: int, label: Callable[[float], str], color: str
-) -> Iterator[Text]:
-    """Yield a title and the rows of a curve, with its maximum and minimum beside it where they fit."""
-    yield truncated(Text(title), width)
+def _plot(curve: Curve, end: float, width: int, rows: int, label: Callable[[float], str], color: str) -> Iterator[Text]:
+    """Yield the rows of a curve, with its maximum and minimum beside it where they fit."""
     axis = AXIS_WIDTH if width * 2 >= MIN_WIDTH_WITH_AXIS else 0
     low, high = curve.range
     for number, line in enumerate(draw(curve.points, end, width - axis, rows)):

@@ -15,7 +15,6 @@ DIGITS: Final = re.compile(rb"-?[0-9]{1,19}")
 STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*"?', re.DOTALL)
 """A string of JSON; one without an end goes to the end of the text, so that no other match is tried in it."""
 NO_BRACKETS: Final = bytes({*range(256)} - {*b"[]{}"})
-MAX_FLOAT_BYTES: Final = 64
 
 
 class Refused(ValueError):
@@ -54,17 +53,6 @@ def as_whole(value: object, least: int = -MAX_NUMBER, most: int = MAX_NUMBER) ->
         number = int(digits)
     if not least <= number <= most:
         raise Refused(f"is {number}, but must be {least} to {most}")
-    return number
-
-
-def as_number(value: object) -> float:
-    """Return a finite number; raises `Refused`."""
-    try:
-        number = float(as_bytes(value, MAX_FLOAT_BYTES))
-    except ValueError:
-        raise Refused("is no number") from None
-    if not math.isfinite(number):
-        raise Refused("is no finite number")
     return number
 
 

@@ -127,6 +127,7 @@ def test_a_job_under_another_rq_id_is_retried_by_either(client: Client, raw: Red
     assert raw.lrange(queue.key, 0, -1) == [b"theirs"]
 
 
+@pytest.mark.slow
 def test_a_signed_job_is_signed_anew(settings: Settings, run_worker: RunWorker) -> None:
     """Also within the second of its end, whose messages workers refuse."""
     client = Client(settings.redis_url, signing_key=KEY)

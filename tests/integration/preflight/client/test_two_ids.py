@@ -286,6 +286,7 @@ def test_a_payload_claims_the_id_of_a_finished_job(client: Client, queue: Queue,
     assert set(listed(client)) == {"victim", "x", "y"}
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("epochs", [4, 5])
 def test_a_payload_claims_the_id_of_a_waiting_job(

@@ -50,6 +50,7 @@ OTHER_TORCH = "PREFLIGHT_TEST_OTHER_PYTHON"
 """Interpreter of another environment, with another version of torch and none of our packages."""
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("program", "code", "why"),
     [

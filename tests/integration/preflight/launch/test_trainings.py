@@ -52,6 +52,7 @@ def notes(found: Found, name: str) -> str:
     return "; ".join(str(record["message"]) for record in records if record["what"] == "note")
 
 
+@pytest.mark.slow
 def test_each_kind_of_training_runs_and_is_seen(odd: tuple[str, Found]) -> None:
     """Children that load data make no optimizer steps and leave nothing."""
     output, found = odd
@@ -62,6 +63,7 @@ def test_each_kind_of_training_runs_and_is_seen(odd: tuple[str, Found]) -> None:
         assert part(found, name, "summary")["ended"] is True, name
 
 
+@pytest.mark.slow
 def test_what_is_left_to_the_script(odd: tuple[str, Found]) -> None:
     _, found = odd
     assert "the script sets its threads while it trains" in notes(found, "own_threads")
@@ -69,6 +71,7 @@ def test_what_is_left_to_the_script(odd: tuple[str, Found]) -> None:
     assert part(found, "forked_loader", "start")["reason"] is None
 
 
+@pytest.mark.slow
 def test_steps_are_counted_by_the_optimizer_that_steps_most_seldom(odd: tuple[str, Found]) -> None:
     _, found = odd
     loader = part(found, "forked_loader", "summary")

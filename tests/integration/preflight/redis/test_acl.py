@@ -108,6 +108,7 @@ def server(server_of_file: Server) -> Server:
     return server_of_file
 
 
+@pytest.mark.sampled(1)
 def test_producer_worker_and_viewer_need_no_more_permissions(server: Server, run_worker: RunWorker) -> None:
     """Enqueued by the producer, run by a real worker, watched by the viewer; nothing that they do is denied."""
     job = digits_job(job_id="raw", epochs=1).model_dump(mode="json", exclude_unset=True)
@@ -129,6 +130,7 @@ def test_producer_worker_and_viewer_need_no_more_permissions(server: Server, run
     assert server.denials() == []
 
 
+@pytest.mark.sampled(1)
 def test_the_web_service_needs_no_more_permissions(
     server: Server, settings: Settings, tmp_path: Path, start_worker: StartWorker
 ) -> None:

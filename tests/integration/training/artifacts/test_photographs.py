@@ -58,6 +58,7 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return Trained(recipe, open_model(Path(result["artifact"])), test, result)
 
 
+@pytest.mark.slow
 def test_photographs_are_read(trained: Trained, tmp_path: Path) -> None:
     """At least 95 % of them; of the others, at least 80 % of the answers are uncertain."""
     wrong, count = [], COUNTS[trained.recipe]
@@ -73,6 +74,7 @@ def test_photographs_are_read(trained: Trained, tmp_path: Path) -> None:
     assert sum(confidence < below for confidence in wrong) >= 0.8 * len(wrong), wrong
 
 
+@pytest.mark.slow
 def test_the_confidence_of_a_result(trained: Trained) -> None:
     """Recipes hold nothing out; few answers are uncertain, and hardly any of the others is wrong."""
     found = trained.result["confidence"]

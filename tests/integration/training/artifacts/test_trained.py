@@ -21,15 +21,15 @@ from support.worker.services import StartWorker, digits_job, wait_until
 from preflight import Client
 from preflight.errors import PreflightError
 from training.artifacts.evaluation import EVALUATION
-from training.artifacts.model_dir import MANIFEST
+from training.artifacts.model_dir import MANIFEST, REPORT
 from training.artifacts.predictions import PREDICTIONS, read
 from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import open_dataset
 from training.process.child import Child
 from training.process.runner import iter_records
 from worker.config.settings import Settings
-from worker.report import child as report_child
-from worker.report.request import REPORT, REQUEST, ReportRequest
+from worker.features.report import child as report_child
+from worker.features.report.request import REQUEST, ReportRequest
 
 pytestmark = pytest.mark.covers_children
 

@@ -178,6 +178,7 @@ def replace_table(table: Table, name: str) -> Table:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", ["agent", pytest.param("rank", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("how", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGSTOP])
 def test_a_group_goes_on_without_a_member(table: Table, who: str, how: signal.Signals) -> None:

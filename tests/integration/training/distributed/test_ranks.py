@@ -26,6 +26,7 @@ def exchanged(*words: str) -> dict[str, dict[str, JsonValue]]:
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("ranks", "wire", "waits", "precision"), [
     (2, "float32", "polls", 1e-5), (2, "bfloat16", "sleeps", 1e-2),
     pytest.param(3, "float32", "sleeps", 1e-5, marks=pytest.mark.slow),

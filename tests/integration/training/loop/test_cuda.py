@@ -11,10 +11,12 @@ import torch
 
 from preflight.contract.plan import Plan, Precision
 from preflight.contract.spec import TrainSpec
-from preflight.errors import ChildKilled
+from preflight.errors import ChildKilled, OutOfMemory
 from preflight.files.journal import Record
 from training.checkpoints.resume import find_resume_points
+from training.data.batches import Batches
 from training.data.dataset_info import DatasetInfo
+from training.data.dataset_store import open_dataset
 from training.loop import child as training_child
 from training.loop.child import REQUEST, TrainingRequest
 from training.process.child import Child
@@ -28,13 +30,13 @@ CPU = Plan(threads=1, micro_batch=32)
 CUDA = replace(CPU, device="cuda")
 
 
-def train(place: Path, store: DatasetInfo, plan: Plan, *, killed: bool = False) -> list[Record]:
+def train(place: Path, store: DatasetInfo, plan: Plan, *, killed: bool = False, spec: TrainSpec = SPEC) -> list[Record]:
     """Train in a child, from the best checkpoint in `place`; return its records, up to a checkpoint if `killed`."""
     place.mkdir(exist_ok=True)
-    found, _ = find_resume_points(place / "state", SPEC, store, Digests())
+    found, _ = find_resume_points(place / "state", spec, store, Digests())
     attempt = str(len(list(place.iterdir())))
     request = TrainingRequest(
-        spec=SPEC, plan=plan, store=store.path, facts={}, artifact=place / f"model-{attempt}",
+        spec=spec, plan=plan, store=store.path, facts={}, artifact=place / f"model-{attempt}",
         checkpoints=place / "state" / attempt, checkpoint_seconds=0.02, resume=tuple(each.path for each in found),
     )  # fmt: skip
     records: list[Record] = []
@@ -48,6 +50,25 @@ def train(place: Path, store: DatasetInfo, plan: Plan, *, killed: bool = False) 
                 assert child.pid is not None
                 os.kill(child.pid, signal.SIGKILL)
     return records
+
+
+def test_batches_for_a_gpu_are_pinned(digits_store: DatasetInfo) -> None:
+    """In the memory format of the plan, so that copying them does not wait."""
+    store = open_dataset(digits_store.path)
+    images, labels = next(Batches(store, SPEC, replace(CUDA, memory_format="channels_last")).of(0))
+    assert images.is_pinned()
+    assert labels.is_pinned()
+    assert images.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_gpu_that_is_full_is_out_of_memory(tmp_path: Path, digits_store: DatasetInfo) -> None:
+    """By its reason, so that the supervisor halves the micro-batch."""
+    free, _ = torch.cuda.mem_get_info()
+    full = torch.empty(free - (700 << 20), dtype=torch.uint8, device="cuda")  # room for a context, not for a batch
+    spec = replace(SPEC, model="resnet18", batch_size=1024, train_samples=1024)
+    with pytest.raises(OutOfMemory, match="a GPU with more memory"):
+        train(tmp_path / "full", digits_store, replace(CUDA, micro_batch=1024), spec=spec)
+    del full
 
 
 def accuracy(records: list[Record]) -> float:

@@ -109,6 +109,7 @@ def test_a_training_child_reports_and_saves_its_model(digits_store: DatasetInfo,
     right = int((logits.argmax(1) == store.test_labels).sum())
     assert number(done["test_accuracy"]) == right / digits_store.test_count >= 0.9
 
+    assert done["parameters"] == sum(parameter.numel() for parameter in model.parameters())
     digest = hashlib.sha256((tmp_path / "model" / MODEL).read_bytes()).hexdigest()
     assert (done["artifact"], done["model_sha256"]) == (str(tmp_path / "model"), digest)
     manifest = json.loads((tmp_path / "model" / MANIFEST).read_text())
@@ -318,6 +319,16 @@ def test_a_failed_allocation_raises_out_of_memory(start: Start, statements: str,
         list(iter_records(child, nothing))
     assert message in caught.value.message
     assert caught.value.message.endswith("; use a smaller batch_size or give the container more memory")
+
+
+def test_a_failed_allocation_on_a_gpu_names_the_gpu(start: Start) -> None:
+    """As PyTorch raises it, and so that the supervisor halves the micro-batch."""
+    message = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 139.80 GiB"
+    statements = f"import torch; raise torch.OutOfMemoryError({message!r})"
+    with start(statements) as child, pytest.raises(OutOfMemory) as caught:
+        list(iter_records(child, nothing))
+    said = f"memory allocation failed ({message}); use a smaller batch_size or a GPU with more memory"
+    assert caught.value.message == said
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 from click.testing import CliRunner
@@ -50,6 +51,11 @@ def running(raw: Redis, queue: Queue, **options: object) -> Running:
     assert fence.claim("j").status == "claimed"
     records.start_job(job, execution, fence)
     return Running(job, execution, fence, records, worker)
+
+
+def requeue(one: Running, queue: Queue) -> None:
+    ref = RqJobRef(queue, "j", one.execution.id)
+    one.records.requeue(one.job, ref, one.fence, partial(one.fence.requeue, ref, front=True))
 
 
 def stored(raw: Redis) -> Job:
@@ -170,7 +176,7 @@ def test_a_superseded_attempt_records_nothing(raw: Redis, queue: Queue) -> None:
 def test_a_requeued_job_leaves_no_execution(raw: Redis, queue: Queue) -> None:
     """RQ's deletion of the job fails on a stale id."""
     one = running(raw, queue, result_ttl=0)
-    one.records.requeue(one.job, RqJobRef(queue, "j", one.execution.id), one.fence, front=True)
+    requeue(one, queue)
     assert queue.get_job_ids() == ["j"]
     assert not raw.exists(keys.rq_executions("j"), keys.rq_worker_executions(one.worker.name))
     stored(raw).delete()
@@ -193,7 +199,7 @@ def test_records_of_a_running_job_are_restored(raw: Redis, queue: Queue) -> None
 def test_a_job_is_requeued_although_its_records_were_lost(raw: Redis, queue: Queue) -> None:
     one = running(raw, queue)
     raw.flushall()
-    one.records.requeue(one.job, RqJobRef(queue, "j", one.execution.id), one.fence, front=True)
+    requeue(one, queue)
     assert queue.get_job_ids() == ["j"]
     assert stored(raw).get_status() == JobStatus.QUEUED
     assert fetch_job("j", raw).args == [JOB]
@@ -212,7 +218,7 @@ def test_a_deleted_job_stays_deleted(raw: Redis, queue: Queue) -> None:
     stored(raw).delete()
     assert not one.fence.renew_lease(progressed=False).records_lost
     one.records.start_job(one.job, one.execution, one.fence)
-    one.records.requeue(one.job, RqJobRef(queue, "j", one.execution.id), one.fence, front=True)
+    requeue(one, queue)
     assert not raw.exists("rq:job:j")
     assert queue.get_job_ids() == []
 

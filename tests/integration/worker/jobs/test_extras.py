@@ -16,10 +16,10 @@ from preflight import Client
 from preflight.container.resources import detect
 from preflight.redis import keys
 from preflight.wire import AnyEvent, JobWarning
+from training.artifacts.model_dir import REPORT
 from worker.config.settings import Settings
 from worker.queue.maintenance.extras_room import may_run_beside
 from worker.queue.worker import BLMOVE_TIMEOUT
-from worker.report.request import REPORT
 from worker.state.paths import JOBS
 
 REPORTING = {"PREFLIGHT_REPORT": "auto"}

@@ -123,6 +123,7 @@ def test_while_a_checkpoint_is_hashed(context: JobContext, connection: Redis, in
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_while_a_data_set_is_hashed(
     context: JobContext, connection: Redis, info: DatasetInfo, size: int, tmp_path: Path
 ) -> None:

@@ -37,7 +37,7 @@ class Place:
 
     def train(self, **fields: object) -> TrainResult:
         self.said.clear()
-        return train_local(digits_job(**fields), self.settings, lambda _: None, None, None, self)
+        return train_local(digits_job(**fields), self.settings, lambda _: None, sink=self)
 
     def emit(self, event: AnyEvent, result: TrainResult | None = None) -> None:  # noqa: ARG002 - a sink's
         self.said.append(sentence(event))
@@ -59,7 +59,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, digits_store: DatasetInfo) -
         data_dir=root / "data", artifact_dir=root / "artifacts", cache_dir=digits_store.path.parents[1],
         state_dir=root / "state", report="off",
     )  # fmt: skip
-    trained = train_local(digits_job(job_id="first", epochs=2), settings, lambda _: None, None, None)
+    trained = train_local(digits_job(job_id="first", epochs=2), settings, lambda _: None)
     open_store(settings).promote("production", settings.artifact_dir / "first", Author(by="a test"))
     return Place(settings, trained)
 

@@ -259,6 +259,7 @@ def test_a_request_that_a_process_manager_repeats_is_one(client: Client, start_w
     assert types[-2:] == ["checkpoint_saved", "job_interrupted"]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("who", ["the leader's worker", "every worker"])
 def test_every_process_of_a_group_is_asked_to_stop(

@@ -155,6 +155,7 @@ def test_streams_go_on_from_the_new_primary(
     assert worker.process.poll() is None
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("lost", ["all of the job", pytest.param("events", marks=pytest.mark.slow), "the end"])
 def test_what_the_replica_did_not_have_is_restored(pair: Pair, client: Client, worker: Worker, lost: str) -> None:

@@ -123,6 +123,7 @@ def test_a_long_unknown_field_is_refused(raw: Redis, queue: Queue, client: Clien
     assert raw.hlen(keys.QUARANTINE) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("ttl", [0, 60])
 def test_a_requeued_job_ends_once_with_any_result_ttl(

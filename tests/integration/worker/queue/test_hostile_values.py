@@ -138,6 +138,7 @@ PLACES: dict[str, Put] = {
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_no_place_of_a_maintainer_stops_it(raw: Redis, client: Client, start_worker: StartWorker) -> None:
     """It renews its place every ten seconds; one that is none is its own again, and jobs are taken all the time."""
     worker = start_worker()
@@ -214,6 +215,7 @@ def test_an_id_of_any_size_goes_into_quarantine_and_no_worker_holds_it(
     assert worker.process.poll() is None, worker.output()
 
 
+@pytest.mark.slow
 def test_no_field_or_value_of_any_size_reaches_a_worker(raw: Redis, client: Client, start_worker: StartWorker) -> None:
     """Of keys of a job before it is taken; the job is trained or quarantined, and the next one is taken."""
     large = b"x" * (32 << 20)

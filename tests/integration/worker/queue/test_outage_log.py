@@ -3,6 +3,7 @@
 import json
 import time
 
+import pytest
 from support.worker.services import StartWorker, digits_job, wait_for, wait_until
 
 from preflight import Client
@@ -10,6 +11,7 @@ from preflight.events.sentences import as_sentence
 from tools.faults.machines import RedisServer
 
 
+@pytest.mark.slow
 def test_an_outage_is_one_line_at_its_start_and_one_at_its_end(server: RedisServer, start_worker: StartWorker) -> None:
     """Both with the job's id; the last one says how long it took and how many events were delivered."""
     worker = start_worker("--burst", environment={"PREFLIGHT_REDIS_URL": server.url})

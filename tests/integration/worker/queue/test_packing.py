@@ -70,6 +70,7 @@ def test_a_waiting_job_begins_where_two_do_more_and_gives_back_what_it_had(
     assert packing.output().count('"event": "worker_stopped"') == 2
 
 
+@pytest.mark.slow
 def test_a_stop_saves_both_jobs_and_leaves_them_in_their_order(
     client: Client, connection: Redis, packing: Worker
 ) -> None:

@@ -20,7 +20,7 @@ from rq.serializers import JSONSerializer
 from support.worker.services import ROOT, RunWorker, StartWorker, digits_job, wait_for, wait_until
 
 from preflight import Client
-from preflight.queue.signing import signed_keywords
+from preflight.queue.signing import Terms, signed_keywords
 from preflight.redis import keys
 from preflight.wire import FUNCTION, Progress
 from worker.config.settings import Settings
@@ -133,7 +133,7 @@ def test_dependents_on_a_named_queue_run_there(raw: Redis, queue: Queue, run_wor
 @pytest.mark.slow
 def test_a_signed_job_is_not_repeated(raw: Redis, queue: Queue, client: Client, run_worker: RunWorker) -> None:
     key, job = "k" * 16, request(job_id="j")
-    signed = signed_keywords(job, key, timeout=180, result_ttl=None, failure_ttl=None)
+    signed = signed_keywords(job, key, Terms(timeout=180))
     queue.enqueue(FUNCTION, args=(job,), kwargs=signed, job_id="j", job_timeout=180, repeat=Repeat(times=2))
     run_worker(environment={"PREFLIGHT_SIGNING_KEY": key})
     assert client.status("j").status == "finished"

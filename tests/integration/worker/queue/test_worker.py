@@ -39,12 +39,11 @@ from preflight.wire import (
 )
 from tools.faults.container import is_standby
 from tools.faults.machines import RedisServer
-from training.artifacts.model_dir import MANIFEST, MODEL
+from training.artifacts.model_dir import MANIFEST, MODEL, REPORT
 from worker.admission import quarantine
 from worker.broker.connect import ClockSkew, connect
 from worker.config.settings import Settings
 from worker.queue.worker import PreflightWorker
-from worker.report.request import REPORT
 from worker.state.worker_lock import DIRECTORY
 
 
@@ -207,6 +206,7 @@ def test_a_deterministic_job_is_reproduced_bit_for_bit(client: Client, run_worke
     assert first.model_sha256 == second.model_sha256
 
 
+@pytest.mark.slow
 def test_a_deterministic_job_keeps_its_first_plan(connection: Redis, client: Client, run_worker: RunWorker) -> None:
     plan = {"threads": 1, "micro_batch": 16, "eval_batch": 77}
     connection.set(keys.plan("kept"), json.dumps(plan))
@@ -246,6 +246,7 @@ def test_a_running_job_is_cancelled(
     assert_runs_the_next_job(client, worker)
 
 
+@pytest.mark.slow
 @pytest.mark.covers_children
 def test_a_running_job_with_a_second_entry_in_the_queue_is_cancelled(
     client: Client, raw: Redis, queue: Queue, start_worker: StartWorker

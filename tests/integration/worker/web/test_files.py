@@ -18,10 +18,9 @@ from support.worker.services import wait_until
 
 from preflight.events.state import publish
 from preflight.wire import STATE_TTL, TrainingDone
-from training.artifacts.model_dir import MANIFEST, MODEL, save
+from training.artifacts.model_dir import MANIFEST, MODEL, REPORT, save
 from training.artifacts.predictions import PREDICTIONS
 from worker.config.settings import Settings
-from worker.report.request import REPORT
 from worker.web.auth import WAYS
 from worker.web.files.file_response import RangeNotSatisfiable, byte_range
 from worker.web.files.tickets import SECONDS, Tickets

@@ -21,12 +21,11 @@ from support.worker.services import RunWorker, digits_job, wait_for, wait_until
 from preflight import Client
 from training.artifacts.evaluation import EVALUATION, MAX_ERRORS
 from training.artifacts.metrics import Mistake, evaluation_metrics
-from training.artifacts.model_dir import MANIFEST, MODEL
+from training.artifacts.model_dir import MANIFEST, MODEL, REPORT
 from training.artifacts.predictions import PREDICTIONS, read
 from training.data.dataset_store import read_test_images
 from worker.config.settings import Settings
 from worker.jobs.local.predict import ImagePrediction, predict_local
-from worker.report.request import REPORT
 
 PIXELS = """
 return [...document.querySelectorAll(".errors img")].map((image) => {

@@ -64,6 +64,16 @@ def only(*knobs: TrialKnob, task: Task = LONG) -> Task:
     return replace(task, knobs=frozenset(knobs))
 
 
+def test_a_trial_says_where_fewer_steps_were_measured_than_asked_for() -> None:
+    """A plan that is many times slower is measured until that is known."""
+    lab = Simulated(lambda plan: usual(plan) * (30 if plan.threads == 1 else 1))
+    finding = found(lab, only("threads"))
+    own, slow = finding.trials[0], trials_of(finding, "threads")[0]
+    assert own.steps_asked is None
+    assert slow.steps_asked is not None
+    assert 0 < slow.steps < slow.steps_asked
+
+
 # --- under a quota
 
 

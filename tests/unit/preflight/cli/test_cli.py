@@ -186,6 +186,7 @@ def test_debug_raises_the_exception() -> None:
     assert type(run("train", "--epochs", "0").exception).__name__ == "SystemExit"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("command", ["enqueue", "train", "calibrate", "profile", "demo"])
 def test_the_help_of_a_job_fits_a_screen(command: str) -> None:
     """The options that people need first; `all` has the others, and -h is the same."""

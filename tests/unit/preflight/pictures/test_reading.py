@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from preflight.errors import InvalidConfig
-from preflight.pictures.reading import FORMATS, measure_fill, read_colour_picture, read_drawing, read_picture
+from preflight.pictures.reading import FORMATS, measure_fill, read_colour_picture, read_drawing
 
 Save = Callable[[Image.Image, Path], None]
 
@@ -59,7 +59,9 @@ KINDS: dict[str, tuple[str, Callable[[Image.Image], Image.Image]]] = {
 
 
 def read(path: Path) -> npt.NDArray[np.int64]:
-    return read_picture(path, 28, 28, 20 / 28).astype(np.int64)
+    (image,) = read_drawing(path, 28, 28, 20 / 28).image.astype(np.int64)
+    found: npt.NDArray[np.int64] = image
+    return found
 
 
 @pytest.mark.parametrize("kind", KINDS)

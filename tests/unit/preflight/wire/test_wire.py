@@ -148,6 +148,14 @@ def test_a_deterministic_job_has_one_number_of_workers() -> None:
     assert error.message.startswith("workers is 1 to 2, but must be one number for a deterministic job")
 
 
+@pytest.mark.parametrize("workers", [2, {"min": 1, "max": 2}])
+def test_a_job_on_a_gpu_has_one_worker(workers: JsonValue) -> None:
+    error = refusal(workers=workers, plan={"device": "cuda"})
+    assert error.field == "workers"
+    assert error.message.startswith("workers is 2, but must be 1 with plan.device 'cuda'")
+    assert parse_job({**LEAST, "workers": 1, "plan": {"device": "cuda"}}).group.max == 1
+
+
 def test_the_name_of_a_tag_is_no_field_of_a_job() -> None:
     """pydantic's paths have the tags of a choice; a job with such names is refused as any other."""
     for fields in ({"(number)": 1}, {"plan": {"(object)": 1}}, {"workers": {"(object)": 1}}):

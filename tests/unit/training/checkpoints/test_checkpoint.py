@@ -41,6 +41,7 @@ from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import PreparedDataset, checksum, open_dataset
 from training.data.prepare import prepare
 from training.data.split import split
+from training.loop.progress import ProgressObserver
 from training.loop.trainer import fit
 from training.models.factory import build
 from training.step.train_state import EpochDone, TrainState
@@ -146,7 +147,8 @@ class Job:
         records, step, info = FatalRecords(fatal), self.step(), self.store.info
         with Checkpointer(step, info, records, directory=place, seconds=self.seconds, facts=FACTS) as checkpointer:
             state = checkpointer.resume([found.path for found in self.found()])
-            done = fit(step, self.store, records, lambda: next(asked) == stop_after, state, checkpointer)
+            observer = ProgressObserver(step, state, records)
+            done = fit(step, self.store, observer, lambda: next(asked) == stop_after, checkpointer)
         return Outcome(step.model.state_dict(), list(done.epochs), records, next(asked) - 1)
 
     def undisturbed(self) -> Outcome:
@@ -208,6 +210,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name",
@@ -653,7 +656,7 @@ def test_checkpointer_skips_damaged_checkpoints(two: Job) -> None:
     records, step = Records(), two.step()
     with Checkpointer(step, two.store.info, records) as checkpointer:
         state = checkpointer.resume([missing, newest, older])
-        done = fit(step, two.store, records, lambda: False, state, checkpointer)
+        done = fit(step, two.store, ProgressObserver(step, state, records), lambda: False, checkpointer)
     assert records.kinds[:3] == ["warning", "warning", "resumed"]
     unreadable, unsuitable = records.of("warning")
     assert "cannot be read" in str(unreadable)
@@ -804,7 +807,8 @@ def test_a_full_disk_does_not_prevent_a_stop(job: Job, small_disk: tuple[Path, C
         Checkpointer(step, job.store.info, records, directory=small_disk[0]) as checkpointer,
         pytest.raises(ChildStopped),
     ):
-        fit(step, job.store, records, lambda: True, checkpointer.resume(()), checkpointer)
+        observer = ProgressObserver(step, checkpointer.resume(()), records)
+        fit(step, job.store, observer, lambda: True, checkpointer)
     assert records.kinds == ["warning"]
 
 

@@ -23,6 +23,7 @@ from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import PreparedDataset, open_dataset
 from training.data.split import split
 from training.loop.evaluate import evaluate
+from training.loop.progress import ProgressObserver
 from training.loop.trainer import FitResult, fit
 from training.step.train_step import TrainStep
 
@@ -71,7 +72,8 @@ class Recorded:
         self._path.unlink(missing_ok=True)
         step = TrainStep(spec, plan, store.info.shape, store.info.classes)
         with JournalWriter(self._path, RUN) as journal, Checkpointer(step, store.info, journal) as checkpointer:
-            return Outcome(fit(step, store, journal, should_stop, checkpointer.resume(()), checkpointer), step)
+            observer = ProgressObserver(step, checkpointer.resume(()), journal)
+            return Outcome(fit(step, store, observer, should_stop, checkpointer), step)
 
     def records(self, kind: str) -> list[dict[str, JsonValue]]:
         found: list[Record] = JournalReader(self._path, RUN).read()

@@ -16,6 +16,7 @@ from preflight.files.journal import JournalWriter
 from training.checkpoints.checkpointer import Checkpointer
 from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import open_dataset
+from training.loop.progress import ProgressObserver
 from training.loop.trainer import fit
 from training.optim.untraced import PlainAdamW
 from training.step.profiler import PHASES, TRACED, UNTRACED, Phase, PhaseTimer, no_timer, tracing
@@ -51,7 +52,7 @@ def train(store: DatasetInfo, directory: Path, laps: PhaseTimer, spec: TrainSpec
 
     step.end_phase = lap
     with JournalWriter(directory / "journal", "laps") as journal, Checkpointer(step, store, journal) as checkpointer:
-        fit(step, opened, journal, lambda: False, checkpointer.resume(()), checkpointer)
+        fit(step, opened, ProgressObserver(step, checkpointer.resume(()), journal), lambda: False, checkpointer)
     return ended
 
 
@@ -66,6 +67,7 @@ def test_a_training_passes_through_its_phases(digits_store: DatasetInfo, tmp_pat
     assert ended == SPEC.epochs * [*steps * step, "other", "validation", "other", "checkpoint"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("slow", ["forward", "backward", "optimizer"])
 def test_what_is_slow_shows_where_it_is(
     digits_store: DatasetInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: Phase

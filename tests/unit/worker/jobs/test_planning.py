@@ -1,5 +1,6 @@
 """The plan of a resumed job: kept from its checkpoint, which says what of a calibration the job asks for in vain."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,10 +8,11 @@ from pydantic import JsonValue
 from support.worker.contexts import ListSink, context_of
 
 from calibration.choose import PlanChoice
-from calibration.task import Options
+from calibration.memory.model import cnn_samples
+from calibration.task import Options, memory_for_training
 from preflight.container.resources import detect
 from preflight.contract.plan import Plan
-from preflight.contract.spec import TrainSpec
+from preflight.contract.spec import MAX_BATCH, TrainSpec
 from preflight.wire import JOB_TYPE, parse_job
 from training.checkpoints.format import Origin, write
 from training.data.dataset_info import DatasetInfo
@@ -19,7 +21,7 @@ from training.step.train_state import TrainState
 from training.system.digests import Digests
 from training.system.safetensors_file import TensorView
 from worker.jobs.stages import planning
-from worker.jobs.stages.payloads import asked_options, container_facts
+from worker.jobs.stages.payloads import asked_options, container_facts, resources_payload
 from worker.jobs.stages.planning import select_plan
 
 JOB: dict[str, JsonValue] = {"type": JOB_TYPE, "dataset": "digits"}
@@ -96,3 +98,12 @@ def test_a_calibration_that_trains_nothing_is_thorough(
     select_plan(context_of(tmp_path, ListSink()), job, job.spec(), detect(), digits_store, only=only)
     (options,) = asked
     assert (options.thorough, options.advise) == (only, only)
+
+
+def test_the_limits_of_a_container_say_what_follows_from_them() -> None:
+    """Threads for each whole core, no loader workers, and how many samples of `cnn` the memory holds."""
+    found = replace(detect(), cores=3)
+    shown = resources_payload(found)
+    assert (shown["threads"], shown["loader_workers"]) == (3, 0)
+    assert shown["largest_batch"] == cnn_samples(memory_for_training(found))
+    assert [cnn_samples(mib << 20) for mib in (300, 512, 65_536)] == [0, 414, MAX_BATCH]

@@ -16,7 +16,7 @@ BUSY: Final = "#7a7a7a"
 
 def draw_matrix() -> str:
     """Return the chart of the last result, logarithmic on both axes; a dot on the line was predicted exactly."""
-    drawn = [finding for finding in findings.load() if finding.calibrated.deviation is not None]
+    drawn = [finding for finding in findings.load().runs if finding.calibrated.deviation is not None]
     ends = [second for finding in drawn for second in _seconds(finding)]
     least, most = math.log(min(ends) * 0.9), math.log(max(ends) * 1.1)
 

@@ -1,24 +1,20 @@
 """What was measured in a cell: a line of tools/bench/results/calibration-matrix.jsonl."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import Final
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from tools.bench.calibration.matrix.cells import Cell
+from tools.bench.lines import ResultFile, newest_minor
 from tools.bench.record import RESULTS
 
 STEADY: Final = 0.05
-"""Change of the machine's own speed up to which it counts as quiet."""
-SAME: Final = 0.10
-"""Difference (of the logarithm) of the machine's own speed up to which plans compare alike. Between the two speeds
-that it was seen at, a third apart, the best plan of two processors changes."""
-SINCE: Final = (0, 19, 0)
-"""The first version whose cells count: the next where what calibration does in these containers changes."""
-PATH: Final = RESULTS / "calibration-matrix.jsonl"
+"""Change of the machine's own speed up to which it counts as steady."""
+ALPHA: Final = 0.05
+"""What the intervals leave out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +52,9 @@ class Training:
     """The same while it trained."""
     slower: float | None = None
     """How much longer the machine itself took for the same work while it trained than when the plan was measured; None
-    also where a version before 0.23.4 looked at one processor alone, which does not show what disturbs two."""
+    where a phase was too short for a sample, or the clock that samples and log share was set meanwhile."""
+    clock_jumped: bool = False
+    """Whether the system clock was set while it ran; its own seconds are those of another clock."""
 
     @property
     def deviation(self) -> float | None:
@@ -72,10 +70,22 @@ class Training:
             return False
         return self.low_s <= self.measured_s <= self.high_s
 
+    @property
+    def score(self) -> float | None:
+        """The interval score (Gneiting and Raftery 2007, eq. 43) as a share of the measured epoch; less is better.
+
+        The width of the 95 % interval, and 2 / 0.05 times what it misses by: neither a wide interval nor one that
+        misses wins.
+        """
+        if self.measured_s is None or self.low_s is None or self.high_s is None:
+            return None
+        missed = max(0.0, self.low_s - self.measured_s, self.measured_s - self.high_s)
+        return (self.high_s - self.low_s + 2 / ALPHA * missed) / self.measured_s
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A cell that was measured."""
+    """A run: a cell that was measured once."""
 
     version: str
     revision: str
@@ -91,84 +101,94 @@ class Finding:
     calibrated: Training
     plain: Training | None = None
     """The same without calibration; None beside a neighbour."""
-    grid: dict[str, float] | None = None
-    """Plan -> samples per second, the means of blocks, medians before 0.24.0; None where another cell has one for a
-    machine as fast."""
-    grid_reference_s: float | None = None
-    """Seconds of the reference workload while the grid was measured."""
-    seconds: float
-    """That this cell took to measure, the first time."""
-
-    @property
-    def judged(self) -> bool:
-        """Whether it failed, or is known to have kept the machine's speed or not."""
-        return bool(self.calibrated.exit_code) or self.calibrated.slower is not None
 
     @property
     def steady(self) -> bool:
-        """Whether the machine kept its speed from calibration to training."""
+        """Whether the machine is known to have kept its speed from calibration to training."""
         change = self.calibrated.slower
         return change is not None and abs(change) <= STEADY
-
-    @property
-    def kind(self) -> str:
-        """The machine's processors."""
-        return self.machine.partition(",")[0]
 
     @property
     def cell(self) -> Cell:
         """The cell."""
         return Cell(processors=self.processors, memory=self.memory, workload=self.workload, busy=self.busy)
 
-
-FINDING: Final = TypeAdapter(Finding)
-
-
-def same_speed(one_s: float | None, other_s: float | None) -> bool:
-    """Whether the reference workload took about as long both times.
-
-    What was measured before 0.23.4, without a reference, may be compared with anything.
-    """
-    return one_s is None or (other_s is not None and abs(math.log(one_s / other_s)) <= SAME)
+    @property
+    def longer(self) -> float | None:
+        """Seconds by which the training with calibration took longer; None where one failed or there is no other."""
+        plain = self.plain
+        if plain is None or plain.exit_code or self.calibrated.exit_code:
+            return None
+        return self.calibrated.wall_s - plain.wall_s
 
 
-def grid_of(finding: Finding, grids: Sequence[Finding]) -> Mapping[str, float] | None:
-    """Return the newest grid of as many processors of the same kind and the same model, from a machine as fast."""
-    plan_s = finding.calibrated.reference_s
-    alike = [each for each in grids if (each.cell.where, each.kind) == (finding.cell.where, finding.kind)]
-    return next((each.grid for each in reversed(alike) if same_speed(plan_s, each.grid_reference_s)), None)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """The speeds of all plans of a grid."""
+
+    version: str
+    date: str
+    machine: str
+    processors: float
+    workload: str
+    rates: dict[str, float]
+    """Plan -> samples per second, means of blocks."""
+    reference_s: float | None
+    """Seconds of the reference workload while it was measured."""
+
+    def is_of(self, finding: Finding) -> bool:
+        """Whether it has as many processors of the same kind, and the same model."""
+        mine = (self.processors, self.workload, kind_of(self.machine))
+        return mine == (finding.processors, finding.workload, kind_of(finding.machine))
 
 
-def append(finding: Finding) -> None:
-    """Add a line; what an interruption left of one ends before it."""
-    cut = PATH.exists() and not PATH.read_bytes().endswith(b"\n")
-    with PATH.open("ab") as file:
-        file.write(b"\n" * cut + FINDING.dump_json(finding) + b"\n")
+LINES: Final[TypeAdapter[Finding | Grid]] = TypeAdapter(Finding | Grid)
+FILE: Final = ResultFile(RESULTS / "calibration-matrix.jsonl", LINES)
 
 
-def load() -> Sequence[Finding]:
-    """Return the last finding of each cell since `SINCE`, the newest last."""
-    found: dict[str, Finding] = {}
-    for finding in load_all():
-        found.pop(finding.cell.name, None)
-        found[finding.cell.name] = finding
-    return list(found.values())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """Every run of one minor version."""
+
+    version: str
+    """What its versions begin with."""
+    runs: tuple[Finding, ...]
+    grids: tuple[Grid, ...]
+    lost: int
+    """Runs that did not end."""
+
+    def of_best(self, finding: Finding) -> float | None:
+        """Return the speed of the chosen plan against the best of a grid; None where it is in none.
+
+        Of several grids that of the machine's nearest speed counts: the best plan of two processors changes with it.
+        """
+        plan_s = finding.calibrated.reference_s
+
+        def distance(grid: Grid) -> float:
+            return abs(math.log(plan_s / grid.reference_s)) if plan_s and grid.reference_s else math.inf
+
+        grid = min((each for each in self.grids if each.is_of(finding)), key=distance, default=None)
+        rates = grid.rates if grid else {}
+        rate = next((rate for name, rate in rates.items() if finding.calibrated.plan.startswith(name)), None)
+        return None if rate is None else rate / max(rates.values())
 
 
-def load_grids() -> Sequence[Finding]:
-    """Return all findings with a grid since `SINCE`, the newest last."""
-    return [finding for finding in load_all() if finding.grid]
+def load(file: ResultFile[Finding | Grid] = FILE, version: str = "") -> Matrix:
+    """Return every run of a version, by default of the newest minor version that was measured."""
+    found = file.read()
+    version = version or newest_minor([each.version for each in found.values])
+    values = [each for each in found.values if each.version.startswith(version)]
+    return Matrix(
+        version=version, runs=tuple(each for each in values if isinstance(each, Finding)),
+        grids=tuple(each for each in values if isinstance(each, Grid)), lost=found.lost_of(version),
+    )  # fmt: skip
 
 
-def load_all() -> Iterator[Finding]:
-    """Yield all findings since `SINCE`; a line that is not whole is left out."""
-    for line in PATH.read_bytes().splitlines() if PATH.exists() else ():
-        with suppress(ValidationError):
-            finding = FINDING.validate_json(line)
-            if numbers(finding.version) >= SINCE:
-                yield finding
+def runs_of(cell: Cell, runs: Sequence[Finding]) -> list[Finding]:
+    """Return the runs of a cell."""
+    return [run for run in runs if run.cell == cell]
 
 
-def numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version, which compare as it does."""
-    return tuple(map(int, version.split(".")))
+def kind_of(machine: str) -> str:
+    """Return the processors of a machine."""
+    return machine.partition(",")[0]

@@ -3,55 +3,125 @@
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from tools.bench.calibration.matrix import findings, tables
 from tools.bench.calibration.matrix.cells import MEMORY, WORKLOADS, Cell, chosen_cells
-from tools.bench.calibration.matrix.findings import Finding, grid_of
+from tools.bench.calibration.matrix.findings import FILE, Finding, Grid, Training, runs_of
 from tools.bench.calibration.matrix.grid import measure_grid
 from tools.bench.calibration.matrix.steadiness import Pulse
 from tools.bench.calibration.matrix.train import Place, train
 from tools.bench.calibration.matrix.workloads import ROOT, python_path
 from tools.bench.container import container
+from tools.bench.lines import Deadline, ResultFile, Writer, newest_minor
 from tools.bench.record import Record, start
-from tools.faults.means import NotHere
+from tools.faults.means import NotHere, neighbours
 from worker.config.settings import load, service_environment
 
-NEIGHBOUR: Final = "while True: pass"
-TRIES: Final = 3
-"""Trainings of a quiet cell with calibration at most, until the machine keeps its speed from one to the other."""
+COMMAND: Final = "python -m tools.bench.calibration"
+RUNS, BUSY_RUNS = 1, 3
+"""Of a cell; a busy neighbour disturbs no two runs alike."""
 
 
-def measure_matrix(filters: Sequence[str], *, again: bool) -> None:
-    """Measure the cells that are asked for and not measured yet.
+class Measuring(Protocol):
+    """Measures cells of the matrix."""
+
+    def run(self, cell: Cell, number: int) -> Finding:
+        """Return what the run of that number of a cell came to."""
+        ...
+
+    def grid(self, cell: Cell) -> Grid | None:
+        """Return the grid of a cell; None where it did not end."""
+        ...
+
+
+def measure_matrix(filters: Sequence[str], deadline: Deadline, runs: int = 0) -> None:
+    """Measure what is asked for and not measured yet, and write the tables of every run.
 
     Raises:
         SystemExit: nothing can be measured here.
     """
-    record = start(
-        "calibration-matrix",
-        "python -m tools.bench.calibration matrix",
-        "process starts and imports, but in wall times",
-    )
-    done = [] if again else [finding.cell for finding in findings.load() if finding.judged]
-    cells = [cell for cell in chosen_cells(filters) if cell not in done]
-    print(f"{len(cells)} of {len(chosen_cells(filters))} cells are to be measured; an interrupted run continues\n")
-    with prepared_place(cells) as place:
-        for number, cell in enumerate(cells, 1):
-            try:
-                for finding in _attempts(cell, place, record):
-                    findings.append(finding)
-                    _print(number, len(cells), finding)
-            except NotHere as error:
-                raise SystemExit(f"no cell can be measured: {error}") from error
-    tables.fill(record, findings.load(), findings.load_grids())
+    record = start("calibration-matrix", COMMAND, "process starts and imports, but in wall times")
+    cells = chosen_cells(filters)
+    with FILE.measuring() as writer, prepared_place(cells) as place:
+        try:
+            measure_cells(cells, Measured(place, record), FILE, writer, _wanted(runs, deadline))
+        except NotHere as error:
+            raise SystemExit(f"no cell can be measured: {error}") from error
+    write_tables(record)
+
+
+def write_tables(record: Record) -> None:
+    """Write and print the tables of every run of the newest version."""
+    tables.fill(record, findings.load())
     record.write()
     print("\n\n".join("\n".join(table.lines()) for table in record.tables))
+
+
+def _wanted(runs: int, deadline: Deadline) -> Callable[[Cell], int]:
+    def wanted(cell: Cell) -> int:
+        return 0 if deadline.is_over() else runs or (BUSY_RUNS if cell.busy else RUNS)
+
+    return wanted
+
+
+def measure_cells(
+    cells: Sequence[Cell],
+    measuring: Measuring,
+    file: ResultFile[Finding | Grid],
+    writer: Writer[Finding | Grid],
+    wanted: Callable[[Cell], int],
+) -> None:
+    """Measure each cell as often as it is wanted, and a grid where there is none of this version; every run stays."""
+    for cell in cells:
+        while True:
+            known = findings.load(file, newest_minor([version("preflight-worker")]))
+            done = runs_of(cell, known.runs)
+            if len(done) >= wanted(cell):
+                break
+            writer.begin(cell.name)
+            found = measuring.run(cell, len(done))
+            writer.append(found)
+            print(_words(found, len(done) + 1), flush=True)
+            if cell.busy or found.calibrated.exit_code or any(grid.is_of(found) for grid in known.grids):
+                continue
+            writer.begin(f"grid of {cell.name}")
+            grid = measuring.grid(cell)
+            if grid is not None:
+                writer.append(grid)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Measures cells in real containers."""
+
+    place: Place
+    record: Record
+
+    def run(self, cell: Cell, number: int) -> Finding:
+        """Train in a container, with calibration and without: the other way round in every other run."""
+        kinds = [True] if cell.busy else [True, False] if number % 2 == 0 else [False, True]
+        with container(cell.processors, MEMORY[cell.memory]) as box, neighbours(int(cell.busy)):
+            trained: dict[bool, Training] = {each: train(cell, box, self.place, calibrate=each) for each in kinds}
+        return Finding(
+            version=self.record.version, revision=_revision(), date=self.record.date, machine=self.record.machine,
+            processors=cell.processors, memory=cell.memory, workload=cell.workload, busy=cell.busy,
+            samples=cell.samples, calibrated=trained[True], plain=trained.get(False),
+        )  # fmt: skip
+
+    def grid(self, cell: Cell) -> Grid | None:
+        """Measure the grid in a container."""
+        with container(cell.processors, MEMORY[cell.memory]) as box, Pulse(cell) as pulse:
+            rates = measure_grid(cell, box, self.place)
+        return None if rates is None else Grid(
+            version=self.record.version, date=self.record.date, machine=self.record.machine,
+            processors=cell.processors, workload=cell.workload, rates=rates, reference_s=pulse.mean(),
+        )  # fmt: skip
 
 
 @contextmanager
@@ -68,76 +138,19 @@ def prepared_place(cells: Sequence[Cell]) -> Iterator[Place]:
         yield place
 
 
-def _attempts(cell: Cell, place: Place, record: Record) -> Iterator[Finding]:
-    """Measure a cell; train again with calibration, `TRIES` times at most, where the machine changed its speed."""
-    found = _measure(cell, place, record)
-    yield found
-    if found.calibrated.exit_code:
-        return
-    for _ in range(TRIES - 1):
-        if found.steady or found.busy:
-            break
-        with container(cell.processors, MEMORY[cell.memory]) as box:
-            found = replace(found, calibrated=train(cell, box, place, calibrate=True))
-        yield found
-    if not found.busy and grid_of(found, findings.load_grids()) is None:
-        yield _with_grid(found, place)
-
-
-def _measure(cell: Cell, place: Place, record: Record) -> Finding:
-    """Measure a cell in a container of its own."""
-    began = time.monotonic()
-    with container(cell.processors, MEMORY[cell.memory]) as box, neighbours(int(cell.busy)):
-        calibrated = train(cell, box, place, calibrate=True)
-        plain = None if cell.busy else train(cell, box, place, calibrate=False)
-    return Finding(
-        version=record.version, revision=_revision(), date=record.date, machine=record.machine,
-        processors=cell.processors, memory=cell.memory, workload=cell.workload, busy=cell.busy, samples=cell.samples,
-        calibrated=calibrated, plain=plain, seconds=time.monotonic() - began,
-    )  # fmt: skip
-
-
-def _with_grid(finding: Finding, place: Place) -> Finding:
-    """Measure the grid of a cell; again, `TRIES` times at most, where the machine changed its speed meanwhile."""
-    cell = finding.cell
-    for _ in range(TRIES):
-        with container(cell.processors, MEMORY[cell.memory]) as box, Pulse(cell) as pulse:
-            grid = measure_grid(cell, box, place)
-        reference_s = pulse.steady()
-        if grid is None or reference_s is not None:
-            return replace(finding, grid=grid, grid_reference_s=reference_s)
-    return finding
-
-
-@contextmanager
-def neighbours(count: int) -> Iterator[None]:
-    """Run `count` busy processes outside of any container."""
-    processes = [subprocess.Popen([sys.executable, "-c", NEIGHBOUR]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-
-
 def _revision() -> str:
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty=+", "--exclude", "*"]
     return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
 
-def _print(number: int, count: int, finding: Finding) -> None:
+def _words(finding: Finding, number: int) -> str:
     run, plain = finding.calibrated, finding.plain
     if run.deviation is None:
         said = run.sentence or "not predicted"
     else:
         said = (
             f"predicted {run.predicted_s:.1f} ({run.low_s:.1f} to {run.high_s:.1f}) s, measured {run.measured_s:.1f} s "
-            f"({run.deviation:+.1%}; machine {run.slower or 0.0:+.1%})"
+            f"({run.deviation:+.1%}; machine {'unknown' if run.slower is None else f'{run.slower:+.1%}'})"
         )
     without = "" if plain is None else f", without {plain.wall_s:.1f} s"
-    print(
-        f"[{number}/{count}] {finding.cell.name}: {said}; {run.plan}; wall {run.wall_s:.1f} s{without}; "
-        f"the cell took {finding.seconds:.0f} s",
-        flush=True,
-    )
+    return f"{finding.cell.name}, run {number}: {said}; {run.plan}; wall {run.wall_s:.1f} s{without}"

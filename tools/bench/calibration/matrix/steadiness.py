@@ -1,12 +1,11 @@
-"""Steadiness: whether the machine itself kept its speed from calibration to training, as a quiet one does.
+"""Steadiness: whether the machine itself kept its speed from calibration to training.
 
     python -m tools.bench.calibration.matrix.steadiness THREADS
 
 times the reference workload until its input ends. Other tenants of the host use caches, memory and power, which no
-counter of the kernel shows. A prediction is judged where the machine trained as fast as it measured the plan.
+counter of the kernel shows. Every run counts, those in which the machine kept its speed apart.
 """
 
-import itertools
 import json
 import math
 import os
@@ -24,9 +23,7 @@ from typing import Final, Self
 import torch
 from pydantic import TypeAdapter
 
-from calibration.races.timing import split_steps
 from tools.bench.calibration.matrix.cells import Cell
-from tools.bench.calibration.matrix.findings import same_speed
 from tools.faults.means import NotHere
 from training.system.reference_workload import ReferenceWorkload
 
@@ -38,8 +35,6 @@ RUNS: Final = 4
 """Of which the shortest counts, after one that fetches what the training drove out of the caches."""
 MEASURED: Final = timedelta(seconds=2)
 """Before the end of a calibration, in which it measures the plan that is kept."""
-PARTS: Final = 3
-"""Of a time in which it has to keep its speed."""
 FIRST: Final = os.SCHED_FIFO, os.sched_param(1)
 """Before what is trained beside it on all processors: a sample would count waiting for them. A nice value counts within
 a session or a cgroup alone."""
@@ -81,14 +76,9 @@ class Pulse:
         found = [seconds for at, seconds in self._samples if first.timestamp() <= at <= last.timestamp()]
         return statistics.fmean(found) if found else None
 
-    def steady(self) -> float | None:
-        """Return the mean seconds of the workload while it was entered; None where the machine changed its speed."""
-        seconds = [each for _, each in self._samples]
-        if len(seconds) < PARTS:
-            return None
-        rest = iter(seconds)
-        parts = [statistics.fmean(itertools.islice(rest, count)) for count in split_steps(len(seconds), PARTS)]
-        return statistics.fmean(seconds) if same_speed(min(parts), max(parts)) else None
+    def mean(self) -> float | None:
+        """Return the mean seconds of the workload while it was entered; None where that was too short for a sample."""
+        return statistics.fmean(seconds for _, seconds in self._samples) if self._samples else None
 
 
 def main() -> None:

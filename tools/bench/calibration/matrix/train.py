@@ -4,8 +4,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -22,6 +21,9 @@ from worker.config.settings import load, service_environment
 
 LIMIT: Final = 900.0
 """Seconds after which a training is ended."""
+JUMP: Final = 1.0
+"""Seconds by which the system clock may leave the monotonic one before times of the log mean nothing."""
+system_clock: Final = time.time
 EVENT: Final = TypeAdapter(dict[str, JsonValue])
 
 
@@ -48,16 +50,18 @@ class Place:
         return {**service_environment(load(log_format="json", log_level="debug", report="off")), **own}
 
 
-def train(cell: Cell, box: Container, place: Place, *, calibrate: bool, with_pulse: bool = True) -> Training:
-    """Train one epoch, beside a pulse if `with_pulse`; its files are thrown away."""
+def train(cell: Cell, box: Container, place: Place, *, calibrate: bool) -> Training:
+    """Train one epoch, beside a pulse; its files are thrown away."""
     name = "calibrated" if calibrate else "plain"
-    kills, all_kills, began = box.kills(), memory_kills(), time.monotonic()
-    with Pulse(cell) if with_pulse else nullcontext() as pulse:
+    kills, all_kills, began, began_at = box.kills(), memory_kills(), time.monotonic(), system_clock()
+    with Pulse(cell) as pulse:
         exit_code, log = _run([*box.enter, PREFLIGHT, *_arguments(cell, calibrate=calibrate)], place.environment(name))
     wall_s = time.monotonic() - began
     shutil.rmtree(place.directory / name)
     killed = box.kills() - kills
-    return _read(log, pulse, wall_s, exit_code, killed, memory_kills() - all_kills - killed)
+    found = read_log(log, pulse, wall_s, exit_code)
+    found = replace(found, killed=killed, other_kills=memory_kills() - all_kills - killed)
+    return without_times(found) if abs(system_clock() - began_at - wall_s) > JUMP else found
 
 
 def _arguments(cell: Cell, *, calibrate: bool) -> Sequence[str]:
@@ -80,14 +84,14 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, S
     return process.returncode, [EVENT.validate_json(line) for line in log.splitlines() if line.startswith(b"{")]
 
 
-def _read(
-    log: Sequence[dict[str, JsonValue]],
-    pulse: Pulse | None,
-    wall_s: float,
-    exit_code: int,
-    killed: int,
-    other_kills: int,
-) -> Training:
+def without_times(found: Training) -> Training:
+    """Return a training without what depends on the system clock, which was set meanwhile."""
+    return replace(
+        found, clock_jumped=True, calibration_s=None, reference_s=None, training_reference_s=None, slower=None
+    )
+
+
+def read_log(log: Sequence[dict[str, JsonValue]], pulse: Pulse, wall_s: float, exit_code: int) -> Training:
     """Return the figures that the events of a training hold, and what the machine did meanwhile."""
     events = {str(record["event"]): record for record in log if record.get("whole", True)}
     winner, checked = events.get("calibration_winner", {}), events.get("prediction_checked", {})
@@ -95,11 +99,11 @@ def _read(
     ready, chosen, begins, ended = (
         _at(events.get(name)) for name in ("dataset_ready", "calibration_winner", "training_config", "epoch_done")
     )
-    measuring_s = pulse.before(chosen) if pulse and chosen else None
-    training_s = pulse.between(begins, ended) if pulse and begins and ended else None
+    measuring_s = pulse.before(chosen) if chosen else None
+    training_s = pulse.between(begins, ended) if begins and ended else None
     measured = winner.get("source") not in (None, "own") or winner.get("trials")
     return Training(
-        wall_s=wall_s, exit_code=exit_code, killed=killed, other_kills=other_kills,
+        wall_s=wall_s, exit_code=exit_code,
         sentence=str(failed.get("message", log[-1].get("message", "") if exit_code and log else "")),
         plan=_plan(winner), calibration_s=(begins - ready).total_seconds() if measured and ready and begins else None,
         confidence=str(winner.get("confidence") or ""), ratio=_number(winner, "ratio"),

@@ -1,20 +1,24 @@
-"""What the matrix trains that is not built in: MNIST with a short test set, and the example of a user's own task.
+"""What benches train that is not built in: MNIST with a short test set, the example of a user's own task, a perceptron.
 
     python -m tools.bench.calibration.matrix.workloads DATASET CACHE_DIR
 
 prepares a data set.
 """
 
+import math
 import os
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from training.data.builtin.catalog import MNIST
 from training.data.datasets import Dataset, LabeledImages, Samples
 from training.data.prepare import prepare
 from worker.config.settings import load
+
+if TYPE_CHECKING:
+    from torch import nn
 
 ROOT: Final = Path(__file__).parents[4]
 TEST: Final = 1_000
@@ -25,6 +29,7 @@ mnist-short = tools.bench.calibration.matrix.workloads:MNIST_SHORT
 shapes = own_task.shapes:SHAPES
 [preflight.models]
 shapes-net = own_task.network:shapes_net
+two-layers = tools.bench.calibration.matrix.workloads:two_layers
 """
 
 
@@ -56,6 +61,13 @@ class ShortTest:
 
 
 MNIST_SHORT: Final = ShortTest(MNIST)
+
+
+def two_layers(shape: tuple[int, int, int], classes: int) -> "nn.Module":
+    """Return a perceptron with a hidden layer of 256, as first examples have it."""
+    from torch import nn
+
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), 256), nn.ReLU(), nn.Linear(256, classes))
 
 
 def python_path(directory: Path) -> str:

@@ -1,6 +1,7 @@
 """`preflight profile`: real steps of one configuration, and where their time goes; short trainings by the command."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -38,6 +39,8 @@ def test_the_phases_of_the_measured_steps_make_their_time() -> None:
     assert 0 < found["median_step_s"] <= found["slowest_step_s"] <= measured.total_s
     assert measured.average_batch_s == pytest.approx(measured.total_s / 25)
     assert found["import_s"] > 0
+    assert found["epoch_steps"] == 10
+    assert found["epoch_s"] == pytest.approx(10 * measured.average_batch_s + found["validation_s"])
     assert (found["plan"]["threads"], found["plan"]["micro_batch"], found["batch_size"]) == (1, 32, 128)
 
 
@@ -51,6 +54,7 @@ def test_the_table_has_a_row_for_each_phase_of_a_step() -> None:
     assert sum(float(row[1]) for row in rows[1:-1]) == pytest.approx(float(rows[-1][1]), abs=0.01)
     assert sum(float(row[3]) for row in rows[1:-1]) == pytest.approx(float(rows[-1][3]), abs=0.01)
     assert "\n25 steps in " in done.stdout
+    assert re.search(r"\nan epoch takes about \d+\.\d\d s: 10 steps, and 0\.\d\d s of validation\n", done.stdout)
     assert "\nbefore them 3 warm-up steps in " in done.stdout
 
 

@@ -224,6 +224,7 @@ def test_staged_models_are_locked_where_only_artifacts_are_shared(tmp_path: Path
     assert (settings.artifact_dir / STAGING / "job" / "1" / "model.safetensors").exists()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("program", "arguments", "folder", "begins"), [
     (WRITER, ["cache_dir/plans/x.json"], "cache_dir/plans", ".x.json."),
     (WRITER, ["state_dir/workers/x"], "state_dir/workers", ".x."),
