@@ -47,7 +47,10 @@ PIECES: Final = (
     Piece("calibration-matrix", "calibration 1g", 65, continues=True),
 )
 """The other memory limits of the matrix are `make bench-calibration`; long tables have their own commands."""
-ELSEWHERE: Final = {"containers": "make containers", "listing": "python -m tools.bench.listing"}
+ELSEWHERE: Final = {
+    "containers": "make containers", "listing": "python -m tools.bench.listing",
+    "calibration-cold": "python -m tools.bench.cold",
+}  # fmt: skip
 
 
 def main() -> int:
