@@ -76,7 +76,7 @@ class DatasetDetail(Dataset):
 
     classes: tuple[ClassCounts, ...]
     report: dict[str, object]
-    """As `preflight data show --json` has it; see docs/data.md."""
+    """As `preflight data show --json` has it; see docs/how-to/data.md."""
     history: tuple[DatasetVersion, ...]
     """All versions, the newest first."""
     changes: dict[str, object] | None = None
