@@ -15,6 +15,7 @@ from preflight.errors import DatasetError, InvalidConfig, PreflightError
 from preflight.numbers import plural
 from preflight.wire.validation_errors import to_invalid_config
 from training.catalog.version import Reference
+from training.importing.sources.detect import FORMATS
 from worker.config.settings import Settings
 from worker.imports.records import MAX_OPEN, Imports, ImportState, data_set, new_import_id
 from worker.imports.uploads import stored_name
@@ -41,7 +42,15 @@ PNG: Final[dict[int | str, dict[str, object]]] = {
         "content": {"image/png": {"schema": {"type": "string", "format": "binary"}}},
     }
 }
+SIZE: Final[dict[str, JsonValue]] = {"pattern": "^([1-9][0-9]?|1[01][0-9]|12[0-8])$"}
+SHARE: Final[dict[str, JsonValue]] = {"pattern": r"^0\.[0-8][0-9]{0,3}$"}
+"""Of what the description of the interface promises; the service takes more forms, and says itself what is wrong."""
 T = TypeVar("T")
+
+
+def one_of(*values: str) -> dict[str, JsonValue]:
+    """Return the part of a schema that lists values."""
+    return {"enum": [*values]}
 
 
 class DatasetRoutes:
@@ -105,14 +114,14 @@ class DatasetRoutes:
     async def upload(
         self, name: str, request: Request,
         file: Annotated[str, Query(max_length=200, description="name of the file")] = "",
-        size: Annotated[str | None, Query(max_length=20)] = None,
-        channels: Annotated[str | None, Query(max_length=20)] = None,
-        ink: Annotated[str | None, Query(max_length=20)] = None,
-        test: Annotated[str | None, Query(max_length=20)] = None,
-        validation: Annotated[str | None, Query(max_length=20)] = None,
+        size: Annotated[str | None, Query(max_length=20, json_schema_extra=SIZE)] = None,
+        channels: Annotated[str | None, Query(max_length=20, json_schema_extra=one_of("auto", "gray", "rgb"))] = None,
+        ink: Annotated[str | None, Query(max_length=20, json_schema_extra=one_of("auto", "dark", "light"))] = None,
+        test: Annotated[str | None, Query(max_length=20, json_schema_extra=SHARE)] = None,
+        validation: Annotated[str | None, Query(max_length=20, json_schema_extra=SHARE)] = None,
         group: Annotated[str | None, Query(max_length=200)] = None,
-        format: Annotated[str | None, Query(max_length=20)] = None,
-        max_refused: Annotated[str | None, Query(max_length=20)] = None,
+        format: Annotated[str | None, Query(max_length=20, json_schema_extra=one_of(*FORMATS))] = None,
+        max_refused: Annotated[str | None, Query(max_length=20, json_schema_extra=SHARE)] = None,
         keep_duplicates: Annotated[bool, Query()] = False,
     ) -> Response:  # fmt: skip
         """Upload a zip, tar, Parquet, npz or CSV file: a worker imports it as the next version of the data set.
