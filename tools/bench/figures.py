@@ -81,8 +81,8 @@ def render(page: str) -> str:
 def _section(name: str) -> str:
     if name == "stages":
         return _stages()
-    if name == "headline":
-        return _headline()
+    if name == "lead":
+        return _lead()
     if name == "readme":
         return _readme()
     record = _load(name)
@@ -124,7 +124,7 @@ def _page_of(name: str) -> str:
     return next(str(page.relative_to(ROOT)) for page in PAGES if mark in page.read_text())
 
 
-def _headline() -> str:
+def _lead() -> str:
     """Return the first figure that is measured, with where it was."""
     shown, record = next((one, record) for one in README if (record := _load(one.benchmark)) is not None)
     (cells,) = (row for row in record.tables[shown.table].rows if row[0] == shown.key)
