@@ -77,7 +77,7 @@ rules: $(VENV)/.dev
 schemas: $(VENV)/.dev  ## Write docs/schemas/ from client/preflight/wire/ and the routes.
 	$(BIN)/python -m worker.web.documents.schemas
 
-docs: $(VENV)/.dev  ## Write docs/configuration.md from worker/config/settings.py.
+docs: $(VENV)/.dev  ## Write docs/reference/configuration.md from worker/config/settings.py.
 	$(BIN)/python -m worker.config.docs
 
 sbom: $(VENV)/.demo $(TOOLS)/.made  ## Write build/sbom.json: a worker's packages, as CycloneDX.

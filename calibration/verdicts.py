@@ -21,15 +21,6 @@ VERDICTS: Final[Mapping[Verdict, str]] = {
     "failed": "its process was killed or failed",
     "skipped": "not worth a measurement",
 }
-OUTCOMES: Final = {
-    "fits": "within the limit",
-    "over": "ran, but in more than is safe",
-    "killed": "ran out of memory",
-    "refused": "predicted not to fit, not run",
-}
-"""Outcome of a memory probe -> its meaning."""
-PHASES: Final = {"line": "for the memory model", "1A": "the whole batch", "1B": "doubling", "1C": "bisection"}
-"""Phase of the memory search -> its meaning."""
 
 
 def confirmed_speed(found: Confirmation, doubt: str = "", other: str = "") -> str:

@@ -8,6 +8,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from preflight.contract.spec import STRICT
+from preflight.numbers import duration, plural, predicted
 from training.scaling import Speeds
 
 DEVIATION: Final = 0.10
@@ -110,11 +111,10 @@ class PredictionCheck:
 
     def describe(self) -> str:
         """Return the comparison as one sentence."""
-        what = f"epoch {self.epoch}" if self.whole else f"{self.steps} steps"
-        return (
-            f"{what} took {self.measured_s:.2f} s, but {self.predicted_s:.2f} s ({self.low_s:.2f} to "
-            f"{self.high_s:.2f}) were predicted, a deviation of {self.deviation:+.0%}: {self.seen}"
-        )
+        what = f"epoch {self.epoch}" if self.whole else plural(self.steps, "step")
+        foreseen = predicted(self.predicted_s, self.low_s, self.high_s)
+        took = f"{what} took {duration(self.measured_s)}, {self.deviation:+.0%} from the prediction of {foreseen}"
+        return f"{took}: {self.seen}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

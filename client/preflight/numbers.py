@@ -13,6 +13,9 @@ _SECONDS: Final = (
     (3 * 3600.0, 3600.0, "h"), (180.0, 60.0, "min"), (0.9995, 1.0, "s"), (0.9995e-3, 1e-3, "ms"), (0.0, 1e-6, "µs"),
 )  # fmt: skip
 """From this many seconds on, in units of so many seconds, called so."""
+ROUGH: Final = 1.5
+"""Ratio of an interval's ends above which no digit of the figure between them counts."""
+PLAIN: Final = str.maketrans({THIN: " ", "\u2060": None, "\u2013": "-", "\u00d7": "x", "\u00b5": "u", "\u221e": "inf"})
 NARROW: Final = 0.2
 """Width of an interval of ratios whose ends two digits may not tell apart."""
 _BYTES: Final = ((1023.5 * 2**20, 2.0**30, "GiB"), (0.0, 2.0**20, "MiB"))
@@ -41,6 +44,45 @@ def seconds_between(value: float, low: float, high: float) -> tuple[str, str]:
     if 0 < half < math.inf:
         decimals = min(decimals, max(0, math.ceil(-math.log10(half))))
     return f"{number(value / size, decimals)}{THIN}{unit}", _between(low / size, high / size, decimals)
+
+
+def plain(text: str) -> str:
+    """Return figures with the characters that every terminal and log has."""
+    return text.translate(PLAIN)
+
+
+def duration(value: float, *, like: float | None = None) -> str:
+    """Return a measured duration as `seconds`, in plain characters: 4.12 s, 12.3 min."""
+    return plain(seconds(value, like=like))
+
+
+def about(value: float) -> str:
+    """Return a rough duration as people say it: 0.3 s, 35 s, 4 min, 2 h 23 min."""
+    if value < 99.5:
+        length, unit = _unit(value)
+        return plain(f"{two_digits(value / length) if value else '0'} {unit}")
+    if not value < 1e9:
+        return plain(seconds(value))
+    minutes = round(value / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min".replace(" 0 min", "")
+
+
+def predicted(value: float, low: float | None, high: float | None, of: str = "") -> str:
+    """Return a predicted duration and its 95 % interval, no finer than that.
+
+    4.1 s (3.9 to 4.3); about 35 min (4 min to 2 h 23 min; rough). `of` follows the duration, such as " an epoch".
+    """
+    if low is None or high is None:
+        return f"about {about(value)}{of}"
+    if high > ROUGH * low:
+        return f"about {about(value)}{of} ({about(low)} to {about(high)}; rough)"
+    shown, interval = map(plain, seconds_between(value, low, high))
+    return f"{shown}{of} ({interval.replace('-', ' to ')})"
+
+
+def memory(value: float) -> str:
+    """Return bytes in plain characters: 412 MiB, 1.62 GiB."""
+    return plain(size(value))
 
 
 def ratio(value: float) -> str:

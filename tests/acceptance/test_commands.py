@@ -14,6 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 from redis import Redis
+from support.worker.services import ROOT
+from support.worker.shown_output import normalized, shown_output
 
 from training.step.profiler import PHASES
 
@@ -102,9 +104,11 @@ def test_the_demo_trains_mnist(environment: dict[str, str], mnist_dir: Path) -> 
     """It reaches what `fast` promises, and prints the page's address, plan, model and three next steps that work."""
     text = output_of({**environment, "PREFLIGHT_DATA_DIR": str(mnist_dir)}, "demo")
     assert "http://127.0.0.1:" in text
-    for words in ("cnn-small-cosine on mnist", "plan ", "epoch ", "test accuracy", "model.safetensors", "next steps"):
+    for words in ("cnn-small-cosine on mnist", "Plan chosen", "Epoch 1 took", "model.safetensors", "next steps"):
         assert words in text
     assert float(text.rpartition("test accuracy ")[2].partition("%")[0]) >= 99.0
+    shown = shown_output(ROOT / "README.md", "manifest")
+    assert shown == [line for line in normalized(text) if line in shown]
     steps = [line.split("  ")[1].split() for line in text.rpartition("next steps")[2].splitlines() if line.strip()]
     assert len(steps) == 3
     subprocess.run([steps[0][0], "--version"], env=environment, check=True)
@@ -128,9 +132,9 @@ def test_the_demo_falls_back_to_digits(environment: dict[str, str]) -> None:
 @pytest.mark.usefixtures("signals_heard")
 @pytest.mark.parametrize(("moment", "number"), [
     ("redis ", signal.SIGTERM),
-    ("trial ", signal.SIGINT),
-    pytest.param("trial ", signal.SIGHUP, marks=pytest.mark.slow),
-    pytest.param("epoch ", signal.SIGTERM, marks=pytest.mark.slow),
+    ("Trial of ", signal.SIGINT),
+    pytest.param("Trial of ", signal.SIGHUP, marks=pytest.mark.slow),
+    pytest.param("Epoch ", signal.SIGTERM, marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_an_interrupted_demo_leaves_nothing(
     environment: dict[str, str], tmp_path: Path, moment: str, number: signal.Signals

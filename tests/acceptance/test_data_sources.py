@@ -1,4 +1,4 @@
-"""The commands of docs/data.md, each on a real source of its kind."""
+"""The commands of docs/how-to/data.md, each on a real source of its kind."""
 
 import csv
 import json
@@ -19,7 +19,7 @@ from support.worker.command_line import run
 
 from training.catalog.catalog import Catalog
 
-PAGE = Path(__file__).parents[2] / "docs" / "data.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "data.md"
 COMMANDS = re.findall(r"\| `(preflight data add [^`]+)` \|$", PAGE.read_text(), re.MULTILINE)
 VERSIONS = re.findall(r"^    (preflight data (?:list|diff|alias|remove).*)$", PAGE.read_text(), re.MULTILINE)
 

@@ -1,5 +1,6 @@
 """Every command in README and docs/ is run here on small data, or by another test."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import click
 import pytest
@@ -15,17 +17,18 @@ from redis import Redis
 from support.web.service import TOKEN, serving
 from support.worker.command_line import named_command
 from support.worker.services import ROOT, digits_job, wait_until
+from support.worker.shown_output import normalized, shown_output
 
 from preflight import Client
 from preflight.cli.app import main
 from worker.admission import quarantine
 from worker.config.settings import Settings, service_environment
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BIN = Path(sys.executable).parent
 COMMAND = re.compile(r'(?:eval "\$\()?((?:[A-Z_]+=\S+ )*(?:preflight|make) [^")]+)(?:\)")?')
 WORKER = ("preflight worker", "REDIS_URL=redis://localhost:6379/0 preflight worker")
-ENQUEUE = "preflight enqueue --epochs 3 --wait"
+ENQUEUE = "preflight enqueue --dataset digits --epochs 3 --no-calibrate --wait"
 """Trains the job `first` for the other commands."""
 SMALL = ["--dataset", "digits", "--no-calibrate", "--set", "plan.threads=1"]
 """Options for a training of about a second."""
@@ -66,8 +69,10 @@ PROVEN = {
         (PROFILE_TEST, "test_a_short_training_says_how_many_steps_it_took", "trains MNIST"),
     "preflight profile --steps 100":
         (PROFILE_TEST, "test_the_table_has_a_row_for_each_phase_of_a_step", "trains MNIST"),
-    "preflight train --dataset digits --epochs 3 --json":
+    "preflight train --dataset digits --epochs 3":
         (COMMANDS_TEST, "test_a_profile_has_the_time_of_each_phase", "a training more"),
+    "preflight train --dataset photos":
+        (COMMANDS_TEST, "test_a_profile_has_the_time_of_each_phase", "a training more, and needs pictures"),
     **{
         f"preflight models {words}": (MODELS_TEST, "test_models_are_promoted_and_rolled_back", "needs promoted models")
         for words in (
@@ -86,6 +91,8 @@ PROVEN = {
         (RUN_TEST, "test_output_input_and_exit_code_are_those_of_the_command", "needs a training of the user"),
     "preflight data add NAME FOLDER": (DATA_TEST, "test_a_row_of_the_table", "needs pictures"),
     "preflight data add photos ./photos": (DATA_TEST, "test_a_row_of_the_table", "needs pictures"),
+    "preflight predict production picture.png":
+        (TRAINED_TEST, "test_digits_are_recognized_in_pictures", "needs a model and pictures"),
     "preflight data diff photos@1 photos@2": (DATA_TEST, "test_the_commands_about_versions", "needs two versions"),
     "preflight data alias production photos@1": (DATA_TEST, "test_the_commands_about_versions", "needs a version"),
     "preflight data remove photos@2": (DATA_TEST, "test_the_commands_about_versions", "needs two versions"),
@@ -121,6 +128,8 @@ class Service:
     worker: "subprocess.Popen[bytes]"
     waited: Result
     """Result of `enqueue --wait`."""
+    log: Path
+    """Of the worker."""
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +148,7 @@ def service(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         enqueue = [*shlex.split(ENQUEUE)[1:], "--job-id", "first", *SMALL]
         waited = CliRunner().invoke(main, enqueue, env=environment)
         wait_until(lambda: bool(quarantine.entries(connection)))
-        yield Service(settings, client, environment, worker, waited)
+        yield Service(settings, client, environment, worker, waited, directory / "worker.log")
     finally:
         worker.terminate()
         worker.wait(30)
@@ -156,7 +165,9 @@ def test_a_documented_command_works(command: str, service: Service) -> None:
         assert service.worker.poll() is None
     elif command == ENQUEUE:
         assert service.waited.exit_code == 0, service.waited.output
-        assert "test accuracy" in service.waited.output
+        id_, *lines = normalized(service.waited.stdout)
+        assert id_ == "first"
+        assert lines == shown_output(ROOT / "README.md", "Attempt 1 started")[1:]
     else:
         run(shlex.split(command)[1:], service)
 
@@ -168,8 +179,11 @@ def run(arguments: list[str], service: Service) -> None:
     match arguments:
         case ["train", *_]:
             command = [str(BIN / "preflight"), *arguments, *SMALL]
-            done = subprocess.run(command, env=service.environment, capture_output=True, text=True)
+            environment = {**environment, "PREFLIGHT_LOG_FORMAT": "text"}
+            done = subprocess.run(command, env=environment, capture_output=True, text=True)
             assert done.returncode == 0, done.stderr
+            if "--fields" not in arguments:
+                assert_tells_the_story(done.stderr.splitlines(), '{}="?{}"?')
             return
         case ["cancel", _]:
             environment = {**environment, "PREFLIGHT_QUEUE": "nobody-listens"}
@@ -182,6 +196,36 @@ def run(arguments: list[str], service: Service) -> None:
     arguments = ["first" if word == "JOB" else word for word in arguments]
     result = CliRunner().invoke(main, arguments, env=environment)
     assert result.exit_code == 0, result.output
+
+
+STORY: Final = {
+    "job_started": ("preflight_version", "torch_version", "python_version", "worker", "epochs"),
+    "training_config": ("learning_rate", "optimizer", "seed", "batch_size", "threads", "precision"),
+    "training_done": ("dataset_sha256", "model_sha256", "artifact", "train_s", "total_s"),
+}
+"""Record -> what it tells a stranger."""
+
+
+def assert_tells_the_story(lines: list[str], pair: str) -> None:
+    """At most 15 lines of 2 KiB each, 1 KiB on average, have what a stranger asks of a job; `pair` is a field."""
+    assert 3 < len(lines) <= 15, lines
+    assert max(map(len, lines)) <= 2048
+    assert sum(map(len, lines)) <= 1024 * len(lines)
+    for name, fields in STORY.items():
+        (line,) = [line for line in lines if re.search(pair.format("event", name), line)]
+        assert [field for field in fields if not re.search(pair.format(field, r"[^\s\"]"), line)] == []
+
+
+def test_the_log_of_a_job_is_short_and_tells_its_story(service: Service) -> None:
+    """That of a worker, as JSON; `preflight train` above as key=value. It says which accuracy it means."""
+    assert service.waited.exit_code == 0
+    lines = [line for line in service.log.read_text().splitlines() if '"job_id": "first"' in line]
+    assert_tells_the_story(lines, '"{}": "?{}')
+    said = " ".join(json.loads(line)["message"] for line in lines)
+    assert said.count("accuracy") == len(re.findall("(?:training|validation|test) accuracy", said)) > 0
+    assert not {"memory_probe", "dataloader_config", "calibration_trial"} & {
+        json.loads(line)["event"] for line in lines
+    }
 
 
 def assert_parses(words: list[str]) -> None:
@@ -203,7 +247,7 @@ def test_the_table_has_documented_commands_only() -> None:
 
 
 def test_documented_python_enqueues(service: Service) -> None:
-    done = python("docs/quickstart.md", 'job_id="second"', 'dataset="digits", calibrate=False', service)
+    done = python("docs/tutorial/your-service.md", 'job_id="second"', 'dataset="digits", calibrate=False', service)
     assert done == "second\n"
     state = service.client.status("second")
     assert state.status in ("queued", "running", "finished"), state
@@ -228,7 +272,7 @@ def python(page: str, marker: str, fields: str, service: Service) -> str:
 
 def test_documented_requests_are_answered(service: Service, tmp_path: Path) -> None:
     """The lines for curl, at another port and for the existing job."""
-    (lines,) = re.findall(r"```sh\n(curl.*?)```", (ROOT / "docs" / "quickstart.md").read_text(), re.DOTALL)
+    (lines,) = re.findall(r"```sh\n(curl.*?)```", (ROOT / "docs/tutorial/your-service.md").read_text(), re.DOTALL)
     environment = {**service.environment, "PREFLIGHT_API_TOKEN": TOKEN}
     with serving(service.settings, tmp_path, PREFLIGHT_API_TOKEN=TOKEN) as server:
         program = lines.replace(":8000/", f":{server.port}/").replace("mnist", "digits").replace("third", "first")

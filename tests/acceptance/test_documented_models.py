@@ -1,4 +1,4 @@
-"""The requests of docs/models.md, as they stand there."""
+"""The requests of docs/how-to/models.md, as they stand there."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ from worker.config.settings import Settings
 
 
 def test_documented_python_recognizes(tmp_path: Path) -> None:
-    (lines,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "models.md").read_text(), re.DOTALL)
+    (lines,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "how-to" / "models.md").read_text(), re.DOTALL)
     make_model(tmp_path / "artifacts", "first", 0)
     draw(tmp_path / "seven.png")
     done = subprocess.run([sys.executable, "-P", "-c", lines], cwd=tmp_path, capture_output=True, text=True)
@@ -32,7 +32,7 @@ def draw(path: Path) -> None:
 
 def test_documented_requests_are_answered(settings: Settings, raw: Redis, tmp_path: Path) -> None:
     """On another port, with two models in place of trained ones."""
-    (lines,) = re.findall(r"```sh\n(url.*?)```", (ROOT / "docs" / "models.md").read_text(), re.DOTALL)
+    (lines,) = re.findall(r"```sh\n(url.*?)```", (ROOT / "docs" / "how-to" / "models.md").read_text(), re.DOTALL)
     hashes = [finish_job(raw, settings.artifact_dir, job, seed) for seed, job in enumerate(("before", "first"))]
     for name in ("seven", "one"):
         draw(tmp_path / f"{name}.png")

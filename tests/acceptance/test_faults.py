@@ -97,7 +97,7 @@ def resumed(at: float, epochs: int, steps: int) -> AnyEvent:
 
 def saved(at: float, epochs: int, steps: int) -> AnyEvent:
     return CheckpointSaved(
-        job_id="x", attempt=1, seq=1, ts=at, epochs_done=epochs, steps_done=steps, seconds=0, bytes=1
+        job_id="x", attempt=1, seq=1, ts=at, epochs_done=epochs, steps_done=steps, took_s=0, checkpoint_bytes=1
     )
 
 

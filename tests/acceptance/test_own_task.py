@@ -34,6 +34,7 @@ def test_it_is_calibrated_trained_checkpointed_and_exported(site: Path, tmp_path
         **{f"PREFLIGHT_{name}_DIR": str(tmp_path / name) for name in ("DATA", "ARTIFACT", "CACHE", "STATE")},
         "PREFLIGHT_CHECKPOINT_SECONDS": "0.05",
         "PREFLIGHT_LOG_FORMAT": "json",
+        "PREFLIGHT_LOG_LEVEL": "debug",
     }
     log = tmp_path / "log"
     with log.open("wb") as errors:

@@ -1,4 +1,4 @@
-"""A producer with plain RQ: the lines of the README in a separate environment."""
+"""A producer with plain RQ: the lines of a page in a separate environment."""
 
 import re
 import subprocess
@@ -21,8 +21,10 @@ def producer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_six_lines_of_plain_rq_are_trained(
     producer: Path, settings: Settings, client: Client, mnist_dir: Path, start_worker: StartWorker
 ) -> None:
-    """Exactly the README's lines, but for the address of Redis."""
-    (lines,) = re.findall(r"```python\n(from redis.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    """Exactly the page's lines, but for the address of Redis."""
+    (lines,) = re.findall(
+        r"```python\n(from redis.*?)```", (ROOT / "docs/tutorial/your-service.md").read_text(), re.DOTALL
+    )
     assert len(lines.split("\n")) - lines.count("\n\n") - 1 == 6
     program = lines.replace("redis://localhost:6379/0", settings.redis_url)
     assert program != lines

@@ -27,14 +27,14 @@ FEATURES = (
     *(f"tests/integration/worker/admission/test_{name}.py" for name in ("dependents", "rate_limits", "repeats")),
     "tests/integration/worker/queue/maintenance/test_scheduler.py",
 )  # fmt: skip
-"""Of docs/rq.md; they take a minute."""
+"""Of docs/reference/rq.md; they take a minute."""
 ROWS = (
     "tests/integration/preflight/client/test_two_ids.py",
     "tests/integration/worker/queue/maintenance/test_registry_cleaner.py",
     "tests/integration/worker/admission/test_quarantine.py",
     *(f"tests/integration/worker/queue/test_{name}.py" for name in ("suspension", "worker_processes")),
 )
-"""The other tests that rows of docs/rq.md name."""
+"""The other tests that rows of docs/reference/rq.md name."""
 PRODUCER = """
 import sys
 from redis import Redis

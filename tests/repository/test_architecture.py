@@ -33,6 +33,7 @@ OUTSIDE = {"redis", "rq", "structlog", "click", "http", "socketserver", "urllib"
 """What training and calibration know nothing of."""
 READERS = {
     "preflight/cli/settings.py", "worker/config/settings.py",
+    "preflight/cli/app.py",  # NO_COLOR and TERM, of the terminal
     "training/process/fork_server/main.py",  # it starts itself again
     "preflight/launch/run.py", "preflight/launch/site/sitecustomize.py",  # the environment of other people's commands
 }  # fmt: skip

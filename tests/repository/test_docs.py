@@ -36,12 +36,12 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 def test_the_settings_are_documented_as_they_are() -> None:
     """`make docs` writes the page; it was forgotten where this fails."""
-    assert (ROOT / "docs" / "configuration.md").read_text() == docs.page()
+    assert (ROOT / "docs" / "reference" / "configuration.md").read_text() == docs.page()
 
 
 def test_every_row_on_rq_names_a_test() -> None:
     """Each row of the page's tables names a test, or a file of tests, that exists."""
-    page = (ROOT / "docs" / "rq.md").read_text()
+    page = (ROOT / "docs" / "reference" / "rq.md").read_text()
     files = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
     rows = [line.strip("|").split("|") for line in page.splitlines() if re.match(r"\| (?!part|feature|---)", line)]
     assert len(rows) > 20
@@ -56,7 +56,7 @@ def test_every_row_on_rq_names_a_test() -> None:
 
 def test_the_runbook_has_every_reason() -> None:
     """Each reason under which a job or a process fails, in any room, and none that is gone."""
-    runbook = (ROOT / "docs" / "runbook.md").read_text()
+    runbook = (ROOT / "docs" / "how-to" / "runbook.md").read_text()
     explained = re.findall(r"^### `(\w+)`$", runbook, re.MULTILINE)
     assert sorted(explained) == sorted({PreflightError.reason, *reasons()})
 
@@ -70,10 +70,19 @@ def reasons() -> Iterator[str]:
                     yield reason
 
 
-def test_the_readme_leads_to_every_page() -> None:
-    """A page that nothing links to is not found."""
-    readme = (ROOT / "README.md").read_text()
-    assert [page.name for page in (ROOT / "docs").glob("*.md") if f"docs/{page.name}" not in readme] == []
+def test_the_index_leads_to_every_page() -> None:
+    """A page that nothing links to is not found; README.md leads to the index."""
+    assert "docs/README.md" in LINK.findall((ROOT / "README.md").read_text())
+    index = ROOT / "docs" / "README.md"
+    linked = {(index.parent / link).resolve() for link in LINK.findall(index.read_text())}
+    assert {page.resolve() for page in (ROOT / "docs").rglob("*.md")} - {index.resolve()} <= linked
+
+
+def test_a_page_on_one_fault_table_is_linked_once() -> None:
+    """README names the promises, and one page proves them."""
+    assert [link for link in LINK.findall((ROOT / "README.md").read_text()) if "faults.md" in link] == [
+        "docs/faults.md"
+    ]
 
 
 def test_the_pages_that_grow_stay_short() -> None:

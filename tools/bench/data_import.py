@@ -191,7 +191,7 @@ class Bench:
                  "validation_samples=0"],
                 env=environment, check=True, capture_output=True, text=True,
             )  # fmt: skip
-            found: float = json.loads(done.stdout)["train_seconds"]
+            found: float = json.loads(done.stdout)["train_s"]
             return found
 
         self.turns("epoch", lambda: seconds("imported"), lambda: seconds("mnist"), "at least 0.97")

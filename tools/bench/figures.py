@@ -15,7 +15,8 @@ from tools.bench.record import RESULTS, Record, load
 
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = tuple(
-    ROOT / page for page in ("README.md", "docs/benchmarks.md", "docs/benchmark-tables.md", "docs/architecture.md")
+    ROOT / page
+    for page in ("README.md", "docs/benchmarks.md", "docs/benchmark-tables.md", "docs/explanation/architecture.md")
 )
 CHART: Final = ROOT / "docs" / "calibration-matrix.svg"
 SECTION: Final = re.compile(r"(<!-- figures: (\S+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
@@ -80,6 +81,8 @@ def render(page: str) -> str:
 def _section(name: str) -> str:
     if name == "stages":
         return _stages()
+    if name == "lead":
+        return _lead()
     if name == "readme":
         return _readme()
     record = _load(name)
@@ -121,6 +124,16 @@ def _page_of(name: str) -> str:
     return next(str(page.relative_to(ROOT)) for page in PAGES if mark in page.read_text())
 
 
+def _lead() -> str:
+    """Return the first figure that is measured, with where it was."""
+    shown, record = next((one, record) for one in README if (record := _load(one.benchmark)) is not None)
+    (cells,) = (row for row in record.tables[shown.table].rows if row[0] == shown.key)
+    return (
+        f"**Measured: {shown.label}: {shown.figure.format(*cells)}.** Every run counts: version {record.version},\n"
+        f"[how it was measured]({_page_of(shown.benchmark)}#{shown.benchmark})."
+    )
+
+
 def _stages() -> str:
     """Draw the stages of a job with their median seconds, warm and cold."""
     record = load("job")
@@ -130,7 +143,7 @@ def _stages() -> str:
         warm, cold = (str(rows[row][column]).split(" ", 1)[0] for column in (2, 4))
         boxes.append(f'    {before} -->|"{warm} s, cold {cold} s"| s{number}["{box}"]')
         before = f"s{number}"
-    origin = f"Medians of {record.version}, recipe `fast` ([benchmarks.md](benchmarks.md#job))."
+    origin = f"Medians of {record.version}, recipe `fast` ([benchmarks.md](../benchmarks.md#job))."
     return "\n".join(["```mermaid", "flowchart LR", *boxes, "```", "", origin])
 
 

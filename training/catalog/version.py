@@ -69,7 +69,7 @@ class Version:
     asked: dict[str, JsonValue]
     """Options of the import."""
     report: dict[str, JsonValue]
-    """What was found: see docs/data.md."""
+    """What was found: see docs/how-to/data.md."""
 
     @property
     def reference(self) -> str:

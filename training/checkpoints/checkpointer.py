@@ -104,6 +104,10 @@ class Checkpointer:
             data_sha256=dataset_store.checksum(self._info, self._digests), facts=self._facts,
         )  # fmt: skip
 
+    def data_sha256(self) -> str:
+        """Return the SHA-256 of the prepared samples; raises `DatasetError`: they cannot be read any more."""
+        return self._origin.result().data_sha256
+
     def resume(self, paths: Sequence[Path]) -> TrainState:
         """Restore the first usable one of `paths` (JSON files) and return its state, else the initial state.
 

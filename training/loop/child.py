@@ -155,8 +155,13 @@ def train(
         metrics["profile"] = profile
     artifact = _save(request, step, store, fitted, metrics)
     journal.write(
-        "done", {**metrics, "artifact": str(artifact.directory), "model_sha256": artifact.model_sha256}, durable=True
-    )
+        "done",
+        {
+            **metrics, "artifact": str(artifact.directory), "model_sha256": artifact.model_sha256,
+            "dataset_sha256": checkpointer.data_sha256(),
+        },
+        durable=True,
+    )  # fmt: skip
 
 
 def _shared(request: TrainingRequest, prediction: Prediction | None) -> SharedThreads | None:

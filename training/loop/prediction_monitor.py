@@ -170,7 +170,5 @@ class PredictionMonitor:
         pace = self._time_workload(self._plan.threads, GAUGING) / then_s
         if math.log(pace) / math.log1p(deviation) < EXPLAINED:
             return ""
-        return (
-            f"the same piece of work takes {pace:.2f} times as long as when it was calibrated, so that the machine "
-            f"itself is {'slower' if deviation > 0 else 'faster'} now, which no counter of the kernel shows"
-        )
+        times, comparison = (pace, "slower") if pace > 1 else (1 / pace, "faster")
+        return f"the machine is {times:.1f}x {comparison} than during calibration (reference workload)"

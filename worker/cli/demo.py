@@ -133,7 +133,7 @@ def _print_result(done: TrainingDone, report: str | None) -> None:
     preflight = _command()
     accuracy = click.style(f"test accuracy {done.test_accuracy:.2%}", bold=True)
     click.echo(
-        f"\n{accuracy} after {done.train_seconds:.1f} s of training ({done.samples_per_s:,.0f} samples/s)\n"
+        f"\n{accuracy} after {done.train_s:.1f} s of training ({done.samples_per_s:,.0f} samples/s)\n"
         f"model     {done.artifact}/model.safetensors\n"
         f"manifest  {done.artifact}/manifest.json\n"
         f"report    {report or 'not created'}\n\n"

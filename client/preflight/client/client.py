@@ -48,7 +48,8 @@ class Client:
         """Connect lazily to `redis_url`.
 
         Args:
-            redis_url: as `REDIS_URL`: redis://, rediss:// or unix://, with the parameters of docs/configuration.md.
+            redis_url: as `REDIS_URL`: redis://, rediss:// or unix://, with the parameters that
+                docs/reference/configuration.md lists.
             queue: the worker's `PREFLIGHT_QUEUE`.
             signing_key: the worker's `PREFLIGHT_SIGNING_KEY`, where it has one.
             outbox: directory for the jobs that are enqueued with `ensure=True`.
@@ -358,7 +359,7 @@ class Client:
     def jobs(self, *, limit: int = DEFAULT_LIMIT, statuses: Collection[Status] = ()) -> list[JobState]:
         """Return jobs that RQ has: running ones first, then the others by their last update, newest first.
 
-        A bounded number of jobs is read; docs/wire.md says which are left out.
+        A bounded number of jobs is read; docs/reference/wire.md says which are left out.
 
         Args:
             limit: maximum number of jobs.

@@ -1,5 +1,6 @@
 """Words in which a calibration tells its findings: what a trial changed, and how it ended."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal
 
 from preflight.contract.plan import KNOBS
@@ -23,6 +24,17 @@ ADOPTED: Final[tuple[Verdict, ...]] = ("won", "kept")
 """Verdicts after which the plan is the best one so far."""
 ProbePhase = Literal["line", "1A", "1B", "1C"]
 ProbeOutcome = Literal["fits", "over", "killed", "refused"]
+OUTCOMES: Final[Mapping[ProbeOutcome, str]] = {
+    "fits": "within the limit",
+    "over": "ran, but in more than is safe",
+    "killed": "ran out of memory",
+    "refused": "predicted not to fit, not run",
+}
+"""Outcome of a memory probe -> its meaning."""
+PHASES: Final[Mapping[ProbePhase, str]] = {
+    "line": "for the memory model", "1A": "the whole batch", "1B": "doubling", "1C": "bisection",
+}  # fmt: skip
+"""Phase of the memory search -> its meaning."""
 DISTURBED: Final = "the machine was busy"
 """Doubt about a trial during which something else used the processors."""
 

@@ -72,7 +72,7 @@ def counter_increments(event: AnyEvent, began: float | None) -> Mapping[str, flo
         case GroupChanged() if event.left:
             return {MEMBERS_LEFT: len(event.left)}
         case CalibrationWinner(source="measured"):
-            return {CALIBRATIONS: 1, CALIBRATION_SECONDS: event.calibration_seconds}
+            return {CALIBRATIONS: 1, CALIBRATION_SECONDS: event.calibration_s}
         case TrainingDone() | JobCancelled() | JobFailed():
             reason = event.reason if isinstance(event, JobFailed) else ""
             out_of_memory = {MEMORY_KILLS: 1.0} if reason == "out_of_memory" else {}

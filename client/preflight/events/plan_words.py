@@ -1,6 +1,6 @@
 """A plan in a few words, the same in the log, in the terminal and on the page."""
 
-from preflight.contract.plan import DEFAULTS, TYPES, Plan, words
+from preflight.contract.plan import DEFAULTS, PARTS, TYPES, Plan, words
 from preflight.wire import PlanFields
 
 
@@ -9,15 +9,25 @@ def plan_words(plan: PlanFields | Plan) -> dict[str, str]:
     return {name: words(name).of(getattr(plan, name)) for name in sorted(TYPES, key=lambda name: name != "threads")}
 
 
-def mentioned(plan: PlanFields | Plan) -> list[str]:
-    """Return the fields that the line of a plan has: those of every plan, and what differs from a default."""
-    return [name for name in plan_words(plan) if words(name).always or getattr(plan, name) != DEFAULTS[name]]
+def mentioned(plan: PlanFields | Plan, *knobs: str) -> list[str]:
+    """Return the fields that the line of a plan has: threads, precision, what differs from a default, and `knobs`."""
+    also = {"threads", "precision", *(name for knob in knobs for name in PARTS.get(knob, ()))}
+    return [
+        name
+        for name in plan_words(plan)
+        if name in also or (name in DEFAULTS and getattr(plan, name) != DEFAULTS[name])
+    ]
 
 
-def plan_line(plan: PlanFields | Plan) -> str:
-    """Return a plan on one line."""
+def plan_line(plan: PlanFields | Plan, *knobs: str) -> str:
+    """Return a plan as people say it: 1 thread, float32."""
     texts = plan_words(plan)
-    return " ".join(texts[name] for name in mentioned(plan))
+    return ", ".join(texts[name] for name in mentioned(plan, *knobs))
+
+
+def whole_plan_line(plan: PlanFields | Plan) -> str:
+    """Return a plan with what most plans have, too: memory format, allocator and micro-batch."""
+    return plan_line(plan, *(name for name in TYPES if words(name).always))
 
 
 def changes(before: Plan, after: Plan) -> str:

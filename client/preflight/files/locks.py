@@ -1,7 +1,7 @@
 """Kernel locks (flock) that say whether a process still uses a directory or writes a file; needs no torch.
 
 The kernel frees a lock when its holder dies, so neither a clock nor a process id decides who lives. Containers that
-share a volume on one kernel see each other's locks; over NFS it depends on the mount (docs/runbook.md, "Disk").
+share a volume on one kernel see each other's locks; over NFS it depends on the mount (docs/how-to/runbook.md, "Disk").
 Without locks on a file system, work continues, and nothing is removed, as nothing is known to be unused.
 """
 

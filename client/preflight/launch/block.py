@@ -7,7 +7,7 @@ from typing import Final
 
 from preflight.container.interference import OTHERS
 from preflight.launch.findings import Findings, Process, describe_signal, fields, integer, number, text
-from preflight.numbers import MIB, plural, rough_interval, seconds, seconds_between
+from preflight.numbers import MIB, duration, plural, predicted, rough_interval
 from preflight.tuner.journal import Record
 from preflight.tuner.settings import Settings
 
@@ -64,7 +64,7 @@ def _trained(processes: Sequence[Process], ended: Ended) -> str:
     main = processes[0]
     summary = main.summary
     took = number(summary.get("seconds")) or 0.0
-    parts = [_speed(main, f"{plural(main.steps, 'step')} in {seconds(took)}")]
+    parts = [_speed(main, f"{plural(main.steps, 'step')} in {duration(took)}")]
     others = number(summary.get("others")) or 0.0
     count = integer(summary.get("processors")) or 1
     if others >= OTHERS and others / count >= NOTABLE:
@@ -112,15 +112,14 @@ def _predicted(main: Process) -> str:
         return ""
     left, low, high = (number(found[0].get(name)) or 0.0 for name in ("left_s", "low_s", "high_s"))
     done = plural(integer(found[0].get("done")) or 0, "step")
-    figure, span = seconds_between(left, low, high)
-    said = f"{figure} ({span}) were predicted after {done}"
+    said = f"{predicted(left, low, high)} were predicted after {done}"
     if not checked:
         return said
     total = integer(found[0].get("total")) or 0
     if main.steps < total:
         return f"{said}; it ended after {main.steps:,} of {plural(total, 'step')}"
     took = (number(checked[0].get("ended_at")) or 0.0) - (number(found[0].get("at")) or 0.0)
-    return f"{said}; it took {seconds(took, like=left)}"
+    return f"{said}; it took {duration(took, like=left)}"
 
 
 def _notes(main: Process) -> list[str]:
@@ -142,7 +141,7 @@ def _advice(main: Process) -> list[str]:
         found.append((low, f"{said}; change: {line}" if low > 1 else f"{said}; that is no gain"))
     lines = [line for _, line in sorted(found, key=itemgetter(0), reverse=True)]
     took = sum(number(each.get("seconds")) or 0.0 for each in main.named("advised"))
-    return [*lines, f"measuring this took {seconds(took)} after the last step"] if lines else []
+    return [*lines, f"measuring this took {duration(took)} after the last step"] if lines else []
 
 
 def _killed(main: Process | None, ended: Ended) -> str:

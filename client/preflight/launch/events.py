@@ -1,4 +1,4 @@
-"""The events of docs/wire.md about a training of somebody else's, as JSON lines.
+"""The events of docs/reference/wire.md about a training of somebody else's, as JSON lines.
 
 Fields that are not known of it (loss, epochs) are left out, so that `progress` is not a whole event.
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from preflight.container.resources import detect
+from preflight.contract.renamed import RENAMED
 from preflight.launch.findings import Process, fields, integer, number, read_findings, text
 from preflight.tuner.journal import Record
 from preflight.tuner.settings import Settings
@@ -31,7 +32,7 @@ class EventLog:
         found = detect()
         self._write(time.time(), {
             "type": "resource_limits", "cpu_cores": found.cores, "quota": found.quota,
-            "memory_mb": found.memory_bytes >> 20, "source": f"{found.cores_source}, {found.memory_source}",
+            "memory_mib": found.memory_bytes >> 20, "source": f"{found.cores_source}, {found.memory_source}",
         })  # fmt: skip
 
     def write_new(self) -> None:
@@ -49,6 +50,7 @@ class EventLog:
     def _write(self, at: float, event: Record) -> None:
         self._sequence += 1
         whole = {"v": 1, "seq": self._sequence, "job_id": self._job, "attempt": 1, "ts": at, **event}
+        whole |= {old: whole[new] for old, new in RENAMED.items() if new in whole}
         self._out.write(json.dumps({name: value for name, value in whole.items() if value is not None}) + "\n")
         self._out.flush()
 
@@ -71,7 +73,7 @@ def _events(record: Record, process: Process) -> Iterator[Record]:
             yield {
                 "type": "calibration_winner", "source": "measured", "why": text(record.get("why")),
                 **_plan(record, process), **speed, "ratio_low": gain.get("low"), "ratio_high": gain.get("high"),
-                "calibration_seconds": (number(record.get("at")) or started) - started, "import_seconds": 0.0,
+                "calibration_s": (number(record.get("at")) or started) - started, "import_s": 0.0,
                 "trials": len(process.named("trial")), "reasons": _malloc(record),
             }  # fmt: skip
         case "adapted":
@@ -102,7 +104,7 @@ def _progress(process: Process) -> Record:
         "type": "progress", "step": process.steps, "steps": total, "train_steps": process.steps,
         "samples_per_s": rate * batch if batch else None,
         "eta_s": max(0, total - process.steps) / rate if total and rate else None,
-        "used_memory_mb": (integer(summary.get("memory_peak")) or 0) >> 20,
+        "used_memory_mib": (integer(summary.get("memory_peak")) or 0) >> 20,
     }  # fmt: skip
 
 

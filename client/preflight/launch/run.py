@@ -47,7 +47,7 @@ SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - where a container with a read-
     "--same-start", is_flag=True, help="Set no allocator, huge pages or waiting of threads at the start, and try none."
 )
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing at the end.")
-@click.option("--log", is_flag=True, help="Print the events of docs/wire.md on stderr, as JSON lines.")
+@click.option("--log", is_flag=True, help="Print the events of docs/reference/wire.md on stderr, as JSON lines.")
 @click.option("--json", "report", type=click.Path(dir_okay=False, path_type=Path), help="Write what was found here.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(steps: int | None, report: Path | None, command: tuple[str, ...], **flags: bool) -> None:

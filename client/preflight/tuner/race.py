@@ -23,7 +23,7 @@ LONG_LAP: Final = 0.25
 ENOUGH_LAP: Final = 1.0
 """Seconds from which on a lap is a block."""
 SETTLE_STEPS: Final = 3
-"""Steps after a switch that do not count: caches and thread pools are cold (docs/run.md). Long ones do."""
+"""Steps after a switch that do not count: caches and thread pools are cold (docs/how-to/run.md). Long ones do."""
 CLEAR: Final = 1.3
 """Times as slow, or as fast, as neighbouring blocks of one setting never differ on a machine that is otherwise idle."""
 LEAST_GAIN: Final = 1.01

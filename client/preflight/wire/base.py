@@ -4,8 +4,18 @@ import math
 import re
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationInfo,
+    model_validator,
+)
 
+from preflight.contract.renamed import RENAMED
 from preflight.contract.spec import MAX_CLASSES
 from preflight.redis.untrusted.values import as_json
 
@@ -26,6 +36,8 @@ STATE_TTL: Final = 7 * 86_400
 EVENTS_KEPT: Final = 10_000
 """Default length of a job's event stream; a long job writes two events per second."""
 
+OLD_NAME: Final[dict[str, JsonValue]] = {"deprecated": True}
+"""In the schema of a field under its old name."""
 ROUNDED: Final = "rounded"
 """Context of a validation that rounds."""
 
@@ -83,10 +95,29 @@ ClassShares = Annotated[tuple[Share | None, ...], Field(max_length=MAX_CLASSES),
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
+MaybeOldCount = Annotated[Count | None, Field(json_schema_extra=OLD_NAME)]
+MaybeOldCounts = Annotated[Counts | None, Field(json_schema_extra=OLD_NAME)]
+MaybeOldSeconds = Annotated[Seconds | None, Field(json_schema_extra=OLD_NAME)]
+"""A field under the name that it had until 0.27, see `RENAMED`."""
+
+
 class Wire(BaseModel):
     """Base of every model of the contract; each is built at its first use, as a process uses few of them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_both_names(cls, fields: object) -> object:
+        """Give a renamed field both of its names, whichever of them was written."""
+        if not isinstance(fields, dict):
+            return fields
+        both: dict[object, object] = {}
+        for old, new in RENAMED.items():
+            if new in cls.model_fields and (old in fields or new in fields):
+                both[new] = fields[new] if new in fields else fields[old]
+                both[old] = both[new]
+        return {**fields, **both} if both else fields
 
 
 def is_job_id(text: str) -> bool:
@@ -98,7 +129,9 @@ def require_tags(schema: dict[str, JsonValue]) -> None:
     """Make `v` and `type` required in a JSON schema; their defaults are only for Python."""
     properties, required = schema["properties"], schema.get("required", [])
     if isinstance(properties, dict) and isinstance(required, list):
-        schema["required"] = [*(name for name in ("v", "type") if name in properties), *required]
+        renamed = {*RENAMED.values()} if "job_id" in properties else set()  # earlier versions wrote the old name
+        listed = [name for name in required if name not in renamed]
+        schema["required"] = [*(name for name in ("v", "type") if name in properties), *listed]
 
 
 class Event(Wire):

@@ -123,5 +123,9 @@ def flatten(event: Event) -> dict[str, str]:
 
 
 def unflatten(fields: dict[str, str]) -> AnyEvent:
-    """Return the event in a stream record; raises `pydantic.ValidationError` where it is not one."""
-    return EVENT.validate_python(fields)
+    """Return the event in a stream record, without fields of newer versions.
+
+    Raises:
+        pydantic.ValidationError: it is not an event.
+    """
+    return EVENT.validate_python(fields, extra="ignore")

@@ -4,7 +4,20 @@ from typing import Literal
 
 from preflight.contract import plan, spec
 from preflight.contract.recipes import RecipeName
-from preflight.wire.base import ClassShares, Count, Event, Label, Loss, Rate, Seconds, Sha256, Share, Text
+from preflight.wire.base import (
+    ClassShares,
+    Count,
+    Event,
+    Label,
+    Loss,
+    MaybeOldCount,
+    MaybeOldSeconds,
+    Rate,
+    Seconds,
+    Sha256,
+    Share,
+    Text,
+)
 from preflight.wire.configuration import Request
 
 
@@ -22,6 +35,10 @@ class JobStarted(Event):
     """Time in the queue."""
     request: Request | None = None
     """The job as it was asked for, without its id; null where it has more than 4096 characters."""
+    preflight_version: Label | None = None
+    torch_version: Label | None = None
+    """Null: not installed."""
+    python_version: Label | None = None
 
 
 class ResourceLimits(Event):
@@ -31,8 +48,9 @@ class ResourceLimits(Event):
     cpu_cores: Count
     quota: Rate | None = None
     """CPU quota in cores; null: none."""
-    memory_mb: Count
-    """Memory budget, MiB."""
+    memory_mib: Count
+    """Memory budget."""
+    memory_mb: MaybeOldCount = None
     threads: Count | None = None
     """That a training begins with here: one for each whole core. Calibration tries others."""
     loader_workers: Count | None = None
@@ -49,7 +67,8 @@ class DatasetReady(Event):
     dataset: spec.DatasetName
     train_samples: Count
     test_samples: Count
-    seconds: Seconds
+    took_s: Seconds
+    seconds: MaybeOldSeconds = None
     classes: Count | None = None
     dataset_sha256: Sha256 | None = None
     """Of an imported data set's content."""
@@ -62,9 +81,11 @@ class CheckpointSaved(Event):
     epochs_done: Count
     steps_done: Count
     """Of the epoch after `epochs_done`."""
-    seconds: Seconds
+    took_s: Seconds
     """Time that the training was blocked."""
-    bytes: Count
+    seconds: MaybeOldSeconds = None
+    checkpoint_bytes: Count
+    bytes: MaybeOldCount = None
 
 
 class JobResumed(Event):
@@ -124,7 +145,8 @@ class TrainingDone(Event):
     """Of the model."""
     best_epoch: spec.Epochs
     stopped_early: bool
-    train_seconds: Seconds
+    train_s: Seconds
+    train_seconds: MaybeOldSeconds = None
     samples_per_s: Rate
     predicted_epoch_s: Seconds | None = None
     measured_epoch_s: Seconds
@@ -135,7 +157,7 @@ class TrainingDone(Event):
     dataset: spec.DatasetName | None = None
     """What it was trained on; of imported data with its version."""
     dataset_sha256: Sha256 | None = None
-    """Of an imported data set's content."""
+    """Of the data set's content: that of an imported version, else of the prepared samples."""
     report: Text | None = None
     """The run's HTML report."""
     onnx: Text | None = None

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, create_model, model_validator
 from preflight.contract import plan, spec
 from preflight.contract.removed import forget_removed, without_removed_knob
 from preflight.contract.verdicts import Confidence, ProbeOutcome, ProbePhase, TrialKnob, Verdict
-from preflight.wire.base import Count, Event, Label, Members, Rate, Ratio, Seconds, Text
+from preflight.wire.base import Count, Event, Label, MaybeOldSeconds, Members, Rate, Ratio, Seconds, Text
 
 
 def _shown(name: str) -> tuple[object, object]:
@@ -121,10 +121,12 @@ class CalibrationWinner(PlanFields):
     max_feasible: Count | None = None
     """Largest micro-batch known to fit into memory; 0: none."""
     cache: Literal["hit", "miss", "off"] | None = None
-    calibration_seconds: Seconds
+    calibration_s: Seconds
     """Wall time of the calibration, starts of processes and imports included."""
-    import_seconds: Seconds
+    calibration_seconds: MaybeOldSeconds = None
+    import_s: Seconds
     """The part of it that processes took to start and to import torch."""
+    import_seconds: MaybeOldSeconds = None
     trials: Count
     """Plans that were run."""
     skipped: Count = 0
@@ -164,6 +166,11 @@ class TrainingConfig(PlanFields):
 
     type: Literal["training_config"] = "training_config"
     batch_size: spec.BatchSize
+    optimizer: spec.Optimizer | None = None
+    learning_rate: spec.LearningRate | None = None
+    """Peak of the schedule."""
+    schedule: spec.Schedule | None = None
+    seed: spec.Seed | None = None
 
 
 class LoaderConfig(Event):

@@ -14,6 +14,8 @@ from preflight.wire.base import (
     JobId,
     Label,
     Loss,
+    MaybeOldCount,
+    MaybeOldSeconds,
     Members,
     Rate,
     Seconds,
@@ -72,7 +74,8 @@ class TrainResult(Wire):
     """Of the model; null in results of versions before 0.28."""
     best_epoch: Count | None = None
     stopped_early: bool | None = None
-    train_seconds: Seconds | None = None
+    train_s: Seconds | None = None
+    train_seconds: MaybeOldSeconds = None
     samples_per_s: Rate | None = None
     predicted_epoch_s: Seconds | None = None
     measured_epoch_s: Seconds | None = None
@@ -88,7 +91,7 @@ class TrainResult(Wire):
     dataset: Label | None = None
     """What it was trained on; of imported data with its version: `photos@2`."""
     dataset_sha256: Sha256 | None = None
-    """Of an imported data set's content."""
+    """Of the data set's content: that of an imported version, else of the prepared samples."""
     report: Text | None = None
     """The run's HTML report."""
     onnx: Text | None = None
@@ -130,9 +133,11 @@ class JobState(Wire):
     val_macro_f1: Share | None = None
     samples_per_s: Rate | None = None
     eta_s: Seconds | None = None
-    memory_mb: Count | None = None
-    """Memory budget of the container, MiB."""
-    used_memory_mb: Count | None = None
+    memory_mib: Count | None = None
+    """Memory budget of the container."""
+    memory_mb: MaybeOldCount = None
+    used_memory_mib: Count | None = None
+    used_memory_mb: MaybeOldCount = None
     predicted_epoch_s: Seconds | None = None
     measured_epoch_s: Seconds | None = None
     test_accuracy: Share | None = None

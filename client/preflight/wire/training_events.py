@@ -1,6 +1,6 @@
 """Events of the training loop: groups of workers, progress, epochs, predictions and profile."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from preflight.contract import spec
 from preflight.wire.base import (
@@ -10,6 +10,9 @@ from preflight.wire.base import (
     Event,
     Label,
     Loss,
+    MaybeOldCount,
+    MaybeOldCounts,
+    MaybeOldSeconds,
     Members,
     Rate,
     Rates,
@@ -21,6 +24,9 @@ from preflight.wire.base import (
     Timestamp,
     Wire,
 )
+
+TOTALS: Final = ("total_s", "average_batch_s")
+"""Fields of a profile that are no phase."""
 
 
 class ModelBuilt(Event):
@@ -60,8 +66,9 @@ class Progress(Event):
     samples_per_s: Rate
     eta_s: Seconds
     """Seconds of training left at this speed."""
-    used_memory_mb: Count | None = None
-    """Memory used in the container without reclaimable caches, MiB; null: not readable."""
+    used_memory_mib: Count | None = None
+    """Memory used in the container without reclaimable caches; null: not readable."""
+    used_memory_mb: MaybeOldCount = None
     first_step_at: Timestamp | None = None
     """End of the first step of the training process, seconds since the epoch."""
 
@@ -78,8 +85,10 @@ class EpochDone(Event):
     val_macro_f1: Share | None = None
     """Mean of the F1 scores of the classes on the validation samples."""
     samples_per_s: Rate
-    seconds: Seconds
-    train_seconds: Seconds
+    took_s: Seconds
+    seconds: MaybeOldSeconds = None
+    train_s: Seconds
+    train_seconds: MaybeOldSeconds = None
 
 
 class PredictionChecked(Event):
@@ -109,6 +118,11 @@ class PredictionChecked(Event):
     seen: Text = ""
     """Evidence of the cause."""
 
+    @property
+    def is_warned_of(self) -> bool:
+        """Whether a `warning` says the same: the first time that a training is slower than predicted has one."""
+        return self.cause in ("noisy", "calibration") and self.deviation > 0
+
 
 class StepProfile(Wire):
     """Time of each phase over all epochs, seconds; the phases add up to `total_s`, but for rounding."""
@@ -131,6 +145,13 @@ class StepProfile(Wire):
     other_s: Seconds
     """Reporting and everything else."""
 
+    def phases(self) -> list[tuple[str, float, float]]:
+        """Return each phase with its seconds a step and its share of the total."""
+        names = [name for name in StepProfile.model_fields if name.endswith("_s") and name not in TOTALS]
+        steps, total = max(1, self.steps), max(self.total_s, 1e-9)
+        spent = {name.removesuffix("_s"): float(getattr(self, name)) for name in names}
+        return [(phase, taken / steps, taken / total) for phase, taken in spent.items()]
+
 
 class TrainingProfile(Event, StepProfile):
     """Time of each phase, for a job with `profile`."""
@@ -147,10 +168,12 @@ class GroupFormed(Event):
     """By rank, the leader first."""
     cores: Rates = ()
     """Of the container of each member, by rank; a quota may be a fraction."""
-    memory_mb: Counts = ()
-    """Memory budget of each, by rank, MiB."""
-    seconds: Seconds
+    memory_mib: Counts = ()
+    """Memory budget of each, by rank."""
+    memory_mb: MaybeOldCounts = None
+    took_s: Seconds
     """Since the seats were offered."""
+    seconds: MaybeOldSeconds = None
     message: Text
 
 

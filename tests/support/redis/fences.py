@@ -40,7 +40,7 @@ def progress(seq: int, attempt: int = 1) -> Progress:
 def done(seq: int, attempt: int = 1) -> TrainingDone:
     return TrainingDone(
         seq=seq, job_id="j", attempt=attempt, ts=seq, test_accuracy=0.75, test_loss=0.5, epochs=1, best_epoch=1,
-        stopped_early=False, train_seconds=1, samples_per_s=1, measured_epoch_s=1, artifact="/a\né",
+        stopped_early=False, train_s=1, samples_per_s=1, measured_epoch_s=1, artifact="/a\né",
         model_sha256="0" * 64,
     )  # fmt: skip
 

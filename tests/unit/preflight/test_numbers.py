@@ -33,3 +33,21 @@ def test_no_duration_is_finer_than_its_interval(value: float, low: float, high: 
     """A wide interval leaves fewer digits."""
     shown, between = numbers.seconds_between(value, low, high)
     assert (plain(shown), plain(between)) == words
+
+
+@pytest.mark.parametrize(("value", "low", "high", "words"), [
+    (2110.89, 255.43, 8551.0, "about 35 min an epoch (4 min to 2 h 23 min; rough)"),
+    (4.123, 3.931, 4.312, "4.1 s an epoch (3.9 to 4.3)"), (4.0, None, None, "about 4 s an epoch"),
+    (4.1, 3.0, 6.0, "about 4.1 s an epoch (3 s to 6 s; rough)"), (0.0, 0.0, 0.0, "0 s an epoch (0 to 0)"),
+    (3600.0, 1800.0, 7200.0, "about 1 h an epoch (30 min to 2 h; rough)"),
+])  # fmt: skip
+def test_a_prediction_is_said_as_finely_as_it_is_known(
+    value: float, low: float | None, high: float | None, words: str
+) -> None:
+    assert numbers.predicted(value, low, high, " an epoch") == words
+
+
+def test_figures_for_logs_have_plain_characters() -> None:
+    """A terminal without UTF-8 shows them."""
+    shown = (numbers.duration(0.000420), numbers.memory(1659 * MIB), numbers.plain(numbers.ratio(math.inf)))
+    assert shown == ("420 us", "1.62 GiB", "infx")

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.bench import measure
+from tools.bench import figures, measure
+from tools.bench import record as record_module
 from tools.bench.claim import table
 from tools.bench.claim.cells import PAIR, Cell, Command, Network, Pair, Run, command_of, run_command
 from tools.bench.lines import Deadline, ResultFile
@@ -48,6 +49,25 @@ def test_the_worst_pair_stands_in_the_table_and_a_failure_is_the_worst(tmp_path:
     assert "of 12 commands 11 ended in time" in shown
     assert "Did not end as a pair: 1." in shown
     assert "cnn, 1 CPU, one neighbour: cold: RuntimeError: no" in shown
+
+
+def test_the_readme_shows_what_is_measured_with_its_version_and_the_rest_by_its_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (record_module, figures):
+        monkeypatch.setattr(module, "RESULTS", tmp_path)
+    record = Record("claim", "command", "", "", "")
+    file = ResultFile(tmp_path / "claim.jsonl", PAIR)
+    with file.measuring() as writer:
+        writer.append(pair(ALONE, 20.0, 10.0, 5.0))
+        writer.append(pair(BESIDE, 200.0, 20.0, 10.0))
+    table.fill(record, file)
+    record.write()
+    shown = figures.render("<!-- figures: readme -->\n<!-- end of figures -->")
+    assert f"| 2.00x alone, 10.00x beside a busy process |  |  | [{VERSION}](docs/benchmarks.md#claim) |" in shown
+    assert "recipe `fast`" not in shown
+    other = figures.render("<!-- figures: accuracy -->\n<!-- end of figures -->")
+    assert "Not measured yet: `python -m tools.bench.measure accuracy` makes these figures." in other
 
 
 def test_plain_pytorch_trains_the_same_and_a_failure_is_a_run() -> None:

@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 
+from preflight.numbers import plural
 from tools.bench.claim.cells import FILE, Cell, Command, Pair
 from tools.bench.lines import ResultFile, newest_minor
 from tools.bench.record import Record, Table, samples
@@ -30,8 +31,9 @@ def _summary(pairs: Sequence[Pair], lost: int) -> Table:
             table.rows.append((f"{words}, {label}", *shown))
     ended = sum(run.ended for pair in pairs for run in pair.runs.values())
     table.notes.append(
-        f"{len(pairs)} pairs in {len({pair.cell for pair in pairs})} cells, every one counts; of {3 * len(pairs)} "
-        f"commands {ended} ended in time (of the others the time that they had counts). Did not end as a pair: {lost}."
+        f"{plural(len(pairs), 'pair')} in {plural(len({pair.cell for pair in pairs}), 'cell')}, every one counts; of "
+        f"{3 * len(pairs)} commands {ended} ended in time (of others the time that they had counts). Did not end as "
+        f"a pair: {lost}."
     )
     return table
 

@@ -1,7 +1,7 @@
 """Steps a second of unmodified scripts under `preflight run`, under fixed settings and as plain commands.
 
 PYTHONPATH=tests python -m tools.bench.run [SCRIPT ...] [--cpus 2 1] [--kinds quiet "1 neighbour"] [--minutes 55]
-PYTHONPATH=tests python -m tools.bench.run table [--page docs/run.md]
+PYTHONPATH=tests python -m tools.bench.run table [--page docs/how-to/run.md]
 
 A cell is a script in a container with a CPU quota, quiet or beside processes `while True: pass` outside of it. A pair
 is one turn of all variants in a cell; it becomes a line of the result file, and the next call goes on after it. No

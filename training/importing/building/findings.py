@@ -55,7 +55,7 @@ def report(
     decoded: DecodedRows, source: Source, sides: npt.NDArray[np.uint8], kept: Bools,
     duplicates: Duplicates, overlap: Overlap,
 ) -> dict[str, JsonValue]:  # fmt: skip
-    """Return what was found, as docs/data.md describes it."""
+    """Return what was found, as docs/how-to/data.md describes it."""
     rows, name = decoded.rows, decoded.name
     counts = np.bincount(decoded.labels[kept], minlength=len(decoded.names))
     refused = [*source.refused, *decoded.refused]

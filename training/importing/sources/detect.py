@@ -98,4 +98,4 @@ def _file(path: Path, options: Options, work: Path, check: Callable[[], None]) -
         raise refuse(f"{path} is one array; name the folder in which pictures and labels lie, or a .npz with both")
     if options.format in (None, "pixels") and is_pixels(path):
         return read_pixels([path], work, check)
-    raise refuse(f"{path} is nothing that is imported; see docs/data.md for what is")
+    raise refuse(f"{path} is nothing that is imported; see docs/how-to/data.md for what is")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from preflight.errors import MissingPackage
+from preflight.packages import how_to_install
 from training.importing.shards import ANY, Shard
 from training.importing.sources.base import Source, check_samples, refuse
 from training.importing.sources.trees import SPLITS, is_hidden
@@ -54,9 +55,7 @@ def read_parquet(paths: list[Path]) -> Source:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise MissingPackage(
-            "pyarrow is not installed, and Parquet needs it; pip install 'preflight-worker[parquet]'"
-        ) from error
+        raise MissingPackage(f"pyarrow is not installed, and Parquet needs it; {how_to_install('parquet')}") from error
     shards: list[Shard] = []
     names: list[str] = []
     for path in paths:

@@ -57,8 +57,8 @@ def add(name: str, source: str, as_json: bool, **asked: object) -> None:
     """Import SOURCE as the next version of NAME.
 
     SOURCE is a folder of class folders, a table, an array file, a Parquet file, an archive of these, or a URL: see
-    docs/data.md. Exit code 0: the version is ready. 2: it was refused, and nothing is left behind. After a kill the
-    same command goes on where it was.
+    docs/how-to/data.md. Exit code 0: the version is ready. 2: it was refused, and nothing is left behind. After a kill
+    the same command resumes where it was.
     """
     from training.system.requirements import require_packages
 

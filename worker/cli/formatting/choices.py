@@ -10,7 +10,7 @@ from calibration.result import CalibrationResult, Trial
 from calibration.verdicts import confirmed_speed
 from preflight.contract.verdicts import DISTURBED, speedup
 from preflight.events.plan_words import plan_line
-from preflight.numbers import plural
+from preflight.numbers import duration, plural, predicted
 from worker.cli.formatting.plans import PLAN, format_prediction
 
 FINDING = TypeAdapter(CalibrationResult)
@@ -19,14 +19,18 @@ FINDING = TypeAdapter(CalibrationResult)
 def format_choice(choice: PlanChoice) -> str:
     """Return a choice and its trials in a few lines; see `worker.cli.formatting.explanation` for everything."""
     finding = choice.finding
-    seconds = "not measured" if choice.predicted_epoch_s is None else f"{choice.predicted_epoch_s:.2f} s per epoch"
-    predicted = f"{format_prediction(finding.prediction)}, confidence {finding.confidence}" if finding else seconds
+    seconds = (
+        "nothing" if choice.predicted_epoch_s is None else predicted(choice.predicted_epoch_s, None, None, " an epoch")
+    )
+    foreseen = f"{format_prediction(finding.prediction)}, confidence {finding.confidence}" if finding else seconds
+    pieces = finding is not None and choice.plan.micro_batch != finding.baseline.micro_batch
+    plan = plan_line(choice.plan, *(("micro_batch",) if pieces else ()))
     return "\n".join(
         [
             *(_trial_lines(finding) if finding else []),
-            f"plan       {plan_line(choice.plan)}",
+            f"plan       {plan} (the rest under --explain)",
             f"why        {choice.why}",
-            f"predicted  {predicted}",
+            f"predicted  {foreseen}",
             f"took       {format_cost(choice)}",
         ]
     )
@@ -34,13 +38,13 @@ def format_choice(choice: PlanChoice) -> str:
 
 def format_cost(choice: PlanChoice) -> str:
     """Return the wall time of a calibration with its parts; a plan from the cache has cost it before."""
-    finding, now = choice.finding, f"{choice.calibration_seconds:.1f} s"
+    finding, now = choice.finding, duration(choice.calibration_seconds)
     if finding is None:
         return now
-    budget = f"{finding.budget_s:.0f} s were allowed for measuring"
-    starts = f"{finding.import_seconds:.1f} s to start processes and import torch"
+    budget = f"{duration(finding.budget_s)} were allowed for measuring"
+    starts = f"{duration(finding.import_seconds)} to start processes and import torch"
     if choice.cache == "hit":
-        return f"nothing now; {finding.calibration_seconds:.1f} s when it was measured, of them {starts}"
+        return f"nothing now; {duration(finding.calibration_seconds)} when it was measured, of them {starts}"
     return f"{now}, of them {starts}; {budget}"
 
 
@@ -66,7 +70,7 @@ def _trial_line(trial: Trial) -> str:
     doubt = DISTURBED if trial.disturbed else ""
     speed = "" if trial.ratio is None else f"  {speedup(trial.ratio, trial.low, trial.high, doubt)}"
     knob, note = trial.knob.replace("_", "-"), f"  {trial.note}" if trial.note else ""
-    return f"{knob:11} {trial.verdict:8} {seconds:>14}  {plan_line(trial.plan)}{speed}{note}"
+    return f"{knob:11} {trial.verdict:8} {seconds:>14}  {plan_line(trial.plan, trial.knob)}{speed}{note}"
 
 
 def choice_as_json(choice: PlanChoice) -> str:

@@ -6,8 +6,6 @@ from typing import Final
 from calibration.choose import PlanChoice
 from calibration.result import BatchAdvice, BatchTrial, CalibrationResult, MemoryFit, MemoryProbe, Trial
 from calibration.verdicts import (
-    OUTCOMES,
-    PHASES,
     batch_sentence,
     confirmed_speed,
     explain_trial,
@@ -17,12 +15,12 @@ from calibration.verdicts import (
 from preflight.cli.formatting.text import columns
 from preflight.container.resources import Resources
 from preflight.contract.spec import TrainSpec
-from preflight.contract.verdicts import ADOPTED
-from preflight.events.plan_words import changes, plan_line
-from preflight.numbers import MIB, plural, rough_interval
+from preflight.contract.verdicts import ADOPTED, OUTCOMES, PHASES
+from preflight.events.plan_words import changes, whole_plan_line
+from preflight.events.sentences import as_sentence
+from preflight.numbers import MIB, memory, plural, rough_interval
 from worker.cli.formatting.choices import format_cost
 from worker.cli.formatting.plans import format_prediction
-from worker.events.sentences import as_sentence
 from worker.jobs.stages.payloads import choice_facts
 
 LABEL_WIDTH: Final = 13
@@ -32,7 +30,11 @@ def explain_choice(choice: PlanChoice, spec: TrainSpec, resources: Resources) ->
     """Return everything that led to a choice: container, trials, memory, confirmation, prediction."""
     head = _labelled(list(choice_facts(choice, spec, resources).items()))
     finding = choice.finding
-    rest = _explain(choice, finding) if finding else _labelled([("plan", plan_line(choice.plan)), ("why", choice.why)])
+    rest = (
+        _explain(choice, finding)
+        if finding
+        else _labelled([("plan", whole_plan_line(choice.plan)), ("why", choice.why)])
+    )
     return f"{head}\n{rest}"
 
 
@@ -42,7 +44,7 @@ def _explain(choice: PlanChoice, finding: CalibrationResult) -> str:
     facts = _labelled(
         [
             *_memory(finding.memory), ("confirmed", _confirmation(finding)),
-            ("plan", plan_line(choice.plan)), ("why", finding.why if choice.cache == "miss" else
+            ("plan", whole_plan_line(choice.plan)), ("why", finding.why if choice.cache == "miss" else
                 f"{choice.why}: {finding.why}"), ("predicted", format_prediction(prediction)),
             ("confidence", f"{finding.confidence}{f': {finding.doubt}' if finding.doubt else ''}"),
             ("took", format_cost(choice)),
@@ -50,7 +52,7 @@ def _explain(choice: PlanChoice, finding: CalibrationResult) -> str:
     )  # fmt: skip
     tables = [columns([head, *_trials(finding)]), *_skipped(finding)]
     advice = _advice(finding.advice) if finding.advice else ()
-    return "\n\n".join([_labelled([("your plan", plan_line(finding.baseline))]), *tables, facts, *advice])
+    return "\n\n".join([_labelled([("your plan", whole_plan_line(finding.baseline))]), *tables, facts, *advice])
 
 
 def _trials(finding: CalibrationResult) -> Iterator[tuple[str, ...]]:
@@ -107,28 +109,28 @@ def _reason(trial: Trial) -> str:
     """Return why a trial won or lost, and notes on its figures."""
     notes = [
         *([plural(trial.steps, "step")] if trial.steps else []),
-        *([f"{trial.peak_bytes / MIB:,.0f} MiB"] if trial.peak_bytes is not None else []),
+        *([memory(trial.peak_bytes)] if trial.peak_bytes is not None else []),
         *(["disturbed"] if trial.disturbed else []),
         *(["measured earlier"] if trial.kept else []),
     ]
     return explain_trial(trial) + (f" ({', '.join(notes)})" if notes else "")
 
 
-def _memory(memory: MemoryFit | None) -> Iterator[tuple[str, str]]:
-    if memory is None:
+def _memory(fit: MemoryFit | None) -> Iterator[tuple[str, str]]:
+    if fit is None:
         yield "memory", "not measured"
         return
-    model = f"{memory.base_bytes / MIB:,.0f} MiB + {memory.sample_bytes / MIB:,.3f} MiB per sample of the micro-batch"
-    yield "memory", f"{model}; the limit of a training process is {memory.budget_bytes / MIB:,.0f} MiB"
-    for probe in memory.probes:
+    model = f"{memory(fit.base_bytes)} + {fit.sample_bytes / MIB:,.3f} MiB per sample of the micro-batch"
+    yield "memory", f"{model}; the limit of a training process is {memory(fit.budget_bytes)}"
+    for probe in fit.probes:
         yield "", f"{PHASES[probe.phase]:20}  micro-batch {probe.micro_batch:6}  {_probe(probe)}"
-    most = ", the whole batch" if memory.capped else ""
-    yield "max_feasible", f"micro-batch {memory.max_feasible}{most}"
+    whole = ", the whole batch" if fit.capped else ""
+    yield "", f"Largest micro-batch that fits: {fit.max_feasible}{whole}"
 
 
 def _probe(probe: MemoryProbe) -> str:
     figures = [
-        f"{word} {value / MIB:,.0f} MiB"
+        f"{word} {memory(value)}"
         for word, value in (("predicted", probe.predicted_bytes), ("measured", probe.peak_bytes))
         if value is not None
     ]
@@ -161,7 +163,7 @@ def _batch_row(trial: BatchTrial) -> tuple[str, ...]:
         "" if trial.low is None or trial.high is None else f"{trial.low:.2f}-{trial.high:.2f}",
         "" if trial.samples_per_s is None else f"{trial.samples_per_s:,.0f}",
         "" if trial.epoch_s is None else f"{trial.epoch_s:.2f}",
-        "" if trial.peak_bytes is None else f"{trial.peak_bytes / MIB:,.0f} MiB", trial.note or own,
+        "" if trial.peak_bytes is None else memory(trial.peak_bytes), trial.note or own,
     )  # fmt: skip
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 
 from preflight.cli.formatting.text import columns, printable
-from preflight.numbers import share
 from worker.models.records import Alias, Promotion
 from worker.models.store import ModelStore
 
@@ -69,4 +68,4 @@ def _fields(promotion: Promotion) -> dict[str, JsonValue]:
 
 
 def _accuracy(promotion: Promotion) -> str:
-    return "-" if promotion.test_accuracy is None else share(promotion.test_accuracy)
+    return "-" if promotion.test_accuracy is None else f"{promotion.test_accuracy:.2%}"

@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from preflight.cli.formatting.events import phase_times
 from preflight.cli.formatting.text import columns
 from preflight.events.plan_words import plan_line
 from preflight.numbers import plural
@@ -13,16 +12,17 @@ NOT_IN_A_STEP: Final = {"validation", "checkpoint"}
 
 def format_profile(found: ProfileReport) -> str:
     """Return the configuration, the phases of its steps with those of the warm-up beside them, and what was noticed."""
-    warm = {phase: batch_s for phase, batch_s, _ in phase_times(found.warm_up)}
+    warm = {phase: batch_s for phase, batch_s, _ in found.warm_up.phases()}
     rows = [
         (phase, f"{1e3 * batch_s:.3f}", f"{share:.1%}", f"{1e3 * warm[phase]:.3f}")
-        for phase, batch_s, share in phase_times(found.measured)
+        for phase, batch_s, share in found.measured.phases()
         if phase not in NOT_IN_A_STEP and (phase != "transfer" or batch_s)
     ]
     measured, warm_up = found.measured, found.warm_up
     whole = "all", f"{1e3 * measured.average_batch_s:.3f}", "100.0%", f"{1e3 * warm_up.average_batch_s:.3f}"
+    pieces = ("micro_batch",) if found.plan.micro_batch < found.batch_size else ()
     lines = [
-        f"{found.model} on {found.dataset}, batch {found.batch_size}: {plan_line(found.plan)}",
+        f"{found.model} on {found.dataset}, batch {found.batch_size}: {plan_line(found.plan, *pieces)}",
         "",
         columns([("PHASE", "MS/STEP", "SHARE", "WARM-UP MS/STEP"), *rows, whole]),
         "",

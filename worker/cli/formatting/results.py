@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from preflight.cli.formatting.events import phase_times, together
 from preflight.cli.formatting.text import columns
 from preflight.contract.confidence import Confidence
 from preflight.events.plan_words import plan_line
-from preflight.numbers import plural
+from preflight.events.sentences import together
+from preflight.numbers import duration, plural
 from preflight.wire import StepProfile, TrainResult
 
 
@@ -14,7 +14,9 @@ def format_result(result: TrainResult) -> str:
     """Return a result, without its extras, as a few lines."""
     if result.test_accuracy is None:
         return f"{result.job_id} {result.status}"
-    predicted = "unmeasured" if result.predicted_epoch_s is None else f"{result.predicted_epoch_s:.2f} s"
+    foreseen = (
+        "no prediction" if result.predicted_epoch_s is None else f"predicted {duration(result.predicted_epoch_s)}"
+    )
     steps = "" if result.train_steps is None else f"{plural(result.train_steps, 'step')}, "
     speed = f"{result.samples_per_s:,.0f} samples/s{together(result.workers)}"
     parent = result.parent
@@ -23,8 +25,8 @@ def format_result(result: TrainResult) -> str:
         ("macro F1", None if result.macro_f1 is None else f"{result.macro_f1:.2%}"),
         ("confidence", None if result.confidence is None else confidence_line(result.confidence)),
         ("started from", f"{parent.job_id} ({parent.model_sha256[:12]})" if parent else None),
-        ("training", f"{result.train_seconds:.1f} s, {steps}{speed}"),
-        ("epoch", f"predicted {predicted}, measured {result.measured_epoch_s:.2f} s"),
+        ("training", f"{duration(result.train_s or 0.0)}, {steps}{speed}"),
+        ("epoch", f"took {duration(result.measured_epoch_s or 0.0)} ({foreseen})"),
         ("parameters", None if result.parameters is None else f"{result.parameters:,}"),
         ("plan", plan_line(result.plan) if result.plan else ""),
         ("model", result.artifact),
@@ -52,7 +54,7 @@ def _aligned(lines: Sequence[tuple[str, str | None]]) -> str:
 
 def profile_table(profile: StepProfile) -> str:
     """Return the time of each phase as aligned columns."""
-    rows = [(phase, f"{1e3 * batch_s:.3f}", f"{share:.1%}") for phase, batch_s, share in phase_times(profile)]
+    rows = [(phase, f"{1e3 * batch_s:.3f}", f"{share:.1%}") for phase, batch_s, share in profile.phases()]
     steps = plural(profile.steps, "step")
     whole = ("all", f"{1e3 * profile.average_batch_s:.3f}", f"of {profile.total_s:.2f} s in {steps}")
     return columns([("PHASE", "MS/STEP", "SHARE"), *rows, whole])

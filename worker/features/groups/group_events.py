@@ -65,7 +65,7 @@ class GroupEvents:
             self._formed = True
             seconds = time.monotonic() - self.began
             self.context.emit("group_formed", {
-                "workers": len(ranks), "members": [*ranks], "seconds": seconds, **self._containers(ranks, reported),
+                "workers": len(ranks), "members": [*ranks], "took_s": seconds, **self._containers(ranks, reported),
                 "message": f"{len(ranks)} workers train together after {seconds:.1f} s: {', '.join(ranks)}",
             })  # fmt: skip
         elif self._formed and (left or joined):
@@ -103,7 +103,7 @@ class GroupEvents:
         known = {self.leader: own, **{name: (one.cores, one.memory_mb) for name, one in reported.items()}}
         if not all(name in known for name in ranks):
             return {}
-        return {"cores": [known[name][0] for name in ranks], "memory_mb": [known[name][1] for name in ranks]}
+        return {"cores": [known[name][0] for name in ranks], "memory_mib": [known[name][1] for name in ranks]}
 
 
 def _changed(ranks: Sequence[str], left: Sequence[str], joined: Sequence[str]) -> str:

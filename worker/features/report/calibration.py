@@ -7,9 +7,9 @@ from markupsafe import Markup
 
 from calibration.races.evaluation import GAIN
 from calibration.result import BatchTrial, CalibrationResult, Confirmation, MemoryFit
-from calibration.verdicts import OUTCOMES, PHASES, VERDICTS, batch_sentence
+from calibration.verdicts import VERDICTS, batch_sentence
 from preflight import numbers
-from preflight.contract.verdicts import ADOPTED
+from preflight.contract.verdicts import ADOPTED, OUTCOMES, PHASES
 from worker.features.report.calibration_plots import memory_of_micro_batches, speed_of_trials
 from worker.features.report.calibration_trials import HEADINGS, Row, compare_plans, trial_rows
 from worker.features.report.request import CalibrationReportRequest

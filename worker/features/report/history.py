@@ -53,7 +53,7 @@ def group_of(events: Sequence[GroupEvent]) -> Group | None:
     for event in events:
         match event:
             case GroupFormed():
-                sizes = zip(event.members, event.cores, event.memory_mb, strict=False)
+                sizes = zip(event.members, event.cores, event.memory_mib, strict=False)
                 containers |= {name: f"{_cores(cores)}, {memory:,} MiB" for name, cores, memory in sizes}
             case GroupMeasured():
                 speeds |= {name: f"{speed:,.0f}" for name, speed in zip(event.members, event.speeds, strict=False)}

@@ -88,7 +88,7 @@ def prepare_dataset(context: JobContext, job: TrainJob) -> DatasetInfo:
             "dataset": info.name,
             "train_samples": info.train_count,
             "test_samples": info.test_count,
-            "seconds": time.perf_counter() - began,
+            "took_s": time.perf_counter() - began,
             "classes": info.classes,
             "dataset_sha256": info.sha256,
         },

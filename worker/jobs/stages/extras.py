@@ -1,16 +1,48 @@
 """Extras stage: what follows the result of a job, each with its event; where one fails, that is a warning."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final
+
+from pydantic import JsonValue
+from pydantic_core import to_json
 
 from preflight.errors import PreflightError
+from preflight.recognizer.onnx import ONNX
 from preflight.wire import AnyEvent, TrainResult
+from training.artifacts import onnx_child
+from training.artifacts.onnx_child import OnnxRequest
 from worker.jobs.context import JobContext
 from worker.jobs.hooks import Extra
-from worker.jobs.stages.onnx import ONNX_FILE
+from worker.jobs.stages.child_runner import run_job_child
 from worker.jobs.stages.pending_extras import Extras, pending_attempts, read_pending
 from worker.jobs.stages.training import TrainingRun
 from worker.state.control import Interrupted
+
+ONNX_TIMEOUT: Final = 600.0
+"""For an ONNX export and its comparison with the model."""
+
+
+def _ask_for_onnx(context: JobContext, training: TrainingRun | None) -> dict[str, JsonValue] | None:
+    if training is None or not training.job.onnx:
+        return None
+    artifact = context.paths.artifact
+    request = OnnxRequest(
+        artifact=artifact, target=artifact / ONNX, store=training.store.path, threads=training.plan.threads
+    )
+    kept: dict[str, JsonValue] = onnx_child.REQUEST.dump_python(request, mode="json")
+    return kept
+
+
+def _export_onnx(context: JobContext, request: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    run_job_child(context, "ONNX export", onnx_child.MODULE, to_json(request), seconds=ONNX_TIMEOUT)
+    return {"onnx": str(request["target"])}
+
+
+ONNX_FILE: Final = Extra(
+    name="onnx", event="onnx_ready", field="onnx", is_repeated=True, select=_ask_for_onnx, run=_export_onnx,
+    explain=lambda _, error: f"there is no {ONNX}: {error}",
+)  # fmt: skip
 
 
 def known_extras(context: JobContext) -> dict[str, Extra]:

@@ -1,6 +1,8 @@
 """Event payloads: the fields of plans, trials, calibrations and containers that events show."""
 
+import platform
 from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
 
 from pydantic import JsonValue
 
@@ -108,6 +110,18 @@ def asked_options(job: TrainJob) -> dict[str, JsonValue]:
     }  # fmt: skip
 
 
+def versions_payload() -> dict[str, JsonValue]:
+    """Return the fields of `job_started` that say which versions train."""
+    try:
+        torch = version("torch")
+    except PackageNotFoundError:
+        torch = None
+    return {
+        "preflight_version": version("preflight-worker"), "torch_version": torch,
+        "python_version": platform.python_version(),
+    }  # fmt: skip
+
+
 def container_facts(found: Resources) -> dict[str, JsonValue]:
     """Return the facts about the container that manifests and checkpoints keep."""
     return {
@@ -135,7 +149,7 @@ def resources_payload(found: Resources) -> dict[str, JsonValue]:
     return {
         "cpu_cores": found.cores,
         "quota": found.quota,
-        "memory_mb": found.memory_bytes >> 20,
+        "memory_mib": found.memory_bytes >> 20,
         "threads": found.cores,
         "loader_workers": 0,
         "largest_batch": cnn_samples(memory_for_training(found)),

@@ -33,8 +33,8 @@ class RecordForwarder:
                 self.checkpoints += 1
                 context.control.mark_progress()
                 context.emit("checkpoint_saved", {
-                    "epochs_done": payload["epoch"], "steps_done": payload["step"], "seconds": payload["seconds"],
-                    "bytes": payload["bytes"],
+                    "epochs_done": payload["epoch"], "steps_done": payload["step"], "took_s": payload["seconds"],
+                    "checkpoint_bytes": payload["bytes"],
                 })  # fmt: skip
             case kind if kind in EVENTS_BY_RECORD:
                 context.emit(EVENTS_BY_RECORD[kind], payload)

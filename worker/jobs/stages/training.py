@@ -110,7 +110,10 @@ class TrainingRun:
 
     def _run_child(self) -> dict[str, JsonValue]:
         context, plan, spec = self.context, self.plan, self.spec
-        context.emit("training_config", {**plan_payload(plan), "batch_size": spec.batch_size})
+        context.emit("training_config", {
+            **plan_payload(plan), "batch_size": spec.batch_size, "optimizer": spec.optimizer,
+            "learning_rate": spec.learning_rate, "schedule": spec.schedule, "seed": spec.seed,
+        })  # fmt: skip
         context.emit(
             "dataloader_config",
             {

@@ -70,7 +70,9 @@ class SearchRoutes:
 
     async def search(
         self,
-        q: Annotated[str, Query(max_length=MAX_LENGTH, description="`cnn accuracy>0.99`; docs/http.md has more")] = "",
+        q: Annotated[
+            str, Query(max_length=MAX_LENGTH, description="`cnn accuracy>0.99`; see docs/reference/http.md")
+        ] = "",
         status: Annotated[list[Status] | None, Query(description="only these")] = None,
         sort: Annotated[str, Query(pattern=ORDER, description="a field; `-` before it: descending")] = "",
         offset: Annotated[int, Query(ge=0, le=10 * MAX_JOBS)] = 0,

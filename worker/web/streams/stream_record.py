@@ -11,12 +11,12 @@ from redis.exceptions import RedisError
 from preflight.client.results import MAX_EVENT_FIELDS
 from preflight.contract.plan import words
 from preflight.events.plan_words import mentioned, plan_words
+from preflight.events.sentences import sentence
 from preflight.redis import keys
 from preflight.redis.replies import texts
 from preflight.redis.retry import is_wrong_type
 from preflight.redis.untrusted.bounded_replies import OversizedReply
 from preflight.wire import EXTRA_EVENTS, TERMINAL_EVENTS, AnyEvent, PlanAdapted, PlanFields, Progress, unflatten
-from worker.events.sentences import sentence
 
 RecordId = tuple[int, int]
 """Id of a stream record: milliseconds and sequence number."""

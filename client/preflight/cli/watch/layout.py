@@ -76,7 +76,7 @@ def _facts(timeline: JobTimeline, console: Console, width: int, most: int) -> It
     if timeline.limits is not None:
         peak = timeline.peak_bytes
         used = "" if peak is None else f"{peak / MIB:,.0f} MiB measured under this plan, "
-        facts.append(("memory", f"{used}{timeline.limits.memory_mb:,} MiB allowed"))
+        facts.append(("memory", f"{used}{timeline.limits.memory_mib:,} MiB allowed"))
     for label, text in facts:
         yield from labelled(label, LABEL_WIDTH, wrapped(text, console, width - LABEL_WIDTH, most))
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from preflight.cli.formatting.events import together
 from preflight.cli.watch.timeline import JobTimeline
-from preflight.numbers import plural
+from preflight.events.sentences import together
+from preflight.numbers import duration, plural, predicted
 from preflight.wire import GroupChanged, GroupFormed, GroupMeasured, JobCancelled, JobFailed, TrainingDone
 
 
@@ -14,7 +14,7 @@ def stage_lines(timeline: JobTimeline) -> Iterator[tuple[str, str]]:
         case TrainingDone() as done:
             yield f"test accuracy {done.test_accuracy:.2%}", "bold green"
             speed = f"{done.samples_per_s:,.0f} samples/s{together(done.workers)}"
-            yield f"{format_clock(done.train_seconds)} of training, {speed}", ""
+            yield f"{format_clock(done.train_s)} of training, {speed}", ""
             yield f"{done.artifact}/model.safetensors", ""
         case JobFailed() as failed:
             yield f"{failed.reason}: {failed.message}", "bold red"
@@ -57,12 +57,11 @@ def time_lines(timeline: JobTimeline) -> Iterator[str]:
     if winner is None or winner.predicted_epoch_s is None:
         return
     low, high = winner.predicted_low_s, winner.predicted_high_s
-    interval = "" if low is None or high is None else f" ({low:.2f}-{high:.2f})"
-    text = f"{winner.predicted_epoch_s:.2f} s per epoch predicted{interval}"
+    text = f"{predicted(winner.predicted_epoch_s, low, high, ' an epoch')} predicted"
     if checked is not None:
         what = f"epoch {checked.epoch}" if checked.whole else f"the first {plural(checked.steps, 'step')}"
         cause = f", {checked.cause}" if checked.cause else ""
-        text += f"; {what} took {checked.measured_s:.2f} s, {checked.deviation:+.1%} from the prediction{cause}"
+        text += f"; {what} took {duration(checked.measured_s)}{cause}"
     yield text
 
 

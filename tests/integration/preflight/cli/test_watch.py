@@ -61,7 +61,7 @@ def test_watch_survives_an_outage_of_redis(
     assert "\\x1b[2J[red]\\u202e" in screen.screen
     after, _ = lines.communicate(timeout=30)
     assert lines.returncode == 0
-    assert [line.split()[0] for line in [before, *after.splitlines()]] == ["train", "train", "warning", "done"]
+    assert [line.split()[0] for line in [before, *after.splitlines()]] == ["Epoch", "Epoch", "Warning:", "Finished"]
     assert "\x1b" not in after
 
 
@@ -104,7 +104,7 @@ def test_the_exit_code_is_the_jobs(client: Client, environment: dict[str, str], 
     assert "cancelled in the queue" in screen.screen
     plain = start_terminal(environment, *WATCH, "unwanted", "--plain")
     assert plain.end() == 3
-    assert plain.output == "cancelled cancelled in the queue\r\n"
+    assert plain.output == "Cancelled in the queue.\r\n"
 
 
 def test_a_subscriber_receives_no_event_twice(server: RedisServer) -> None:

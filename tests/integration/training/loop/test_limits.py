@@ -31,6 +31,7 @@ def training(group: Path, directory: Path, *options: str) -> Iterator[Log]:
         **os.environ,
         **{f"PREFLIGHT_{name}_DIR": str(directory / name) for name in ("DATA", "ARTIFACT", "CACHE", "STATE")},
         "PREFLIGHT_LOG_FORMAT": "json",
+        "PREFLIGHT_LOG_LEVEL": "debug",
     }
     enter = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(group / "cgroup.procs")]
     process = subprocess.Popen([*enter, *command], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)

@@ -12,12 +12,12 @@ from support.files.pictures import imported, save_tree
 from support.worker.services import digits_job
 
 from preflight.errors import InvalidConfig
+from preflight.events.sentences import sentence
 from preflight.wire import AnyEvent, TrainResult, parse_job
 from training.artifacts.loading import ModelArtifact, find
 from training.artifacts.model_dir import MANIFEST, MODEL
 from training.data.dataset_info import DatasetInfo
 from worker.config.settings import Settings, load
-from worker.events.sentences import sentence
 from worker.jobs.local.training import train_local
 from worker.jobs.stages.parent import FILE
 from worker.models.store import Author, open_store

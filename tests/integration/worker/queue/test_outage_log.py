@@ -7,8 +7,8 @@ import pytest
 from support.worker.services import StartWorker, digits_job, wait_for, wait_until
 
 from preflight import Client
+from preflight.events.sentences import as_sentence
 from tools.faults.machines import RedisServer
-from worker.events.sentences import as_sentence
 
 
 @pytest.mark.slow
@@ -18,7 +18,7 @@ def test_an_outage_is_one_line_at_its_start_and_one_at_its_end(server: RedisServ
     client = Client(server.url)
     client.enqueue(digits_job(job_id="long", epochs=10_000))
     assert wait_for(client, "long", "running").status == "running", worker.output()
-    wait_until(lambda: '"event": "progress"' in worker.output(), 90)
+    wait_until(lambda: client.status("long").step is not None, 90)
     server.kill()
     wait_until(lambda: "redis_away" in worker.output(), 60)
     time.sleep(3)  # every wait of the worker and its supervisor has failed meanwhile

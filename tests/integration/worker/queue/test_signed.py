@@ -195,7 +195,7 @@ printf '["worker.jobs.train",null,[%s],{"signature":"%s","signed_at":%s,"retries
 def test_openssl_and_jq_sign_by_the_documentation(
     raw: Redis, producer: Client, run_worker: RunWorker, command: list[str], hash_fields: dict[str, str]
 ) -> None:
-    """With HMAC-SHA256 and a JSON writer, docs/wire.md is enough."""
+    """With HMAC-SHA256 and a JSON writer, docs/reference/wire.md is enough."""
     fields: dict[str, JsonValue] = digits_job(job_id="j").model_dump(mode="json", exclude_unset=True)
     if command[0] == "node":
         fields["augmentation"] = {"rotate_degrees": 10}

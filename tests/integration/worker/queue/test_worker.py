@@ -23,6 +23,7 @@ from structlog.testing import capture_logs
 from support.worker.services import RunWorker, StartWorker, Worker, digits_job, wait_for, wait_until
 
 from preflight import Client
+from preflight.events.sentences import as_sentence
 from preflight.redis import keys
 from preflight.redis.connection import GLANCE_TIMEOUT, SOCKET_TIMEOUT, shorten_waits
 from preflight.redis.server.embedded import redis_server
@@ -42,7 +43,6 @@ from training.artifacts.model_dir import MANIFEST, MODEL, REPORT
 from worker.admission import quarantine
 from worker.broker.connect import ClockSkew, connect
 from worker.config.settings import Settings
-from worker.events.sentences import as_sentence
 from worker.queue.worker import PreflightWorker
 from worker.state.worker_lock import DIRECTORY
 
@@ -115,16 +115,16 @@ def test_a_job_is_trained_and_told(
     assert logged["job_started"]["request"]["epochs"] == 2
     assert 0 <= logged["job_started"]["waited_s"] <= logged["training_done"]["total_s"]
     fields = {
-        "resource_limits": ("cpu_cores", "quota", "memory_mb", "source"),
-        "calibration_trial": ("threads", "samples_per_s"),
+        "resource_limits": ("cpu_cores", "memory_mib", "source"),
         "calibration_winner": ("threads", "why"),
         "training_config": (
             "threads", "interop", "batch_size", "micro_batch", "precision", "memory_format", "allocator",
+            "optimizer", "learning_rate", "schedule", "seed",
         ),
-        "dataloader_config": ("num_workers", "persistent_workers", "prefetch_factor"),
-        "epoch_done": ("epoch", "loss", "val_acc", "samples_per_s", "seconds"),
-        "training_done": ("test_accuracy",),
+        "epoch_done": ("epoch", "loss", "val_acc", "samples_per_s", "took_s"),
+        "training_done": ("test_accuracy", "dataset_sha256"),
     }  # fmt: skip
+    assert not {"calibration_trial", "memory_probe", "dataloader_config"} & set(logged)  # of level debug
     for message, names in fields.items():
         assert set(names) <= set(logged[message]), message
         assert (logged[message]["job_id"], logged[message]["attempt"]) == ("one", 1)

@@ -50,7 +50,7 @@ def test_two_processes_run_two_jobs_at_the_same_time(client: Client, raw: Redis,
         limits = next(event for event in events if isinstance(event, ResourceLimits))
         config = next(event for event in events if isinstance(event, TrainingConfig))
         assert limits.cpu_cores == config.plan().threads == max(1, len(detect().affinity) // 2)
-        assert limits.memory_mb == (detect().memory_bytes // 2) >> 20
+        assert limits.memory_mib == (detect().memory_bytes // 2) >> 20
         assert limits.source.endswith("; one of 2 equal shares")
         pid = int(started.worker.split(".")[-2])
         processors.append(set(psutil.Process(pid).cpu_affinity()))

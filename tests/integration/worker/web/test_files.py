@@ -57,7 +57,7 @@ def finish(redis: Redis, job_id: str, **fields: str) -> None:
     """Let a job be finished, whose worker's disk is another one."""
     done = TrainingDone(
         seq=1, job_id=job_id, attempt=1, ts=1, test_accuracy=0.9, test_loss=0.1, epochs=1, best_epoch=1,
-        stopped_early=False, train_seconds=1, samples_per_s=1, measured_epoch_s=1, artifact="/far/away",
+        stopped_early=False, train_s=1, samples_per_s=1, measured_epoch_s=1, artifact="/far/away",
         model_sha256="0" * 64,
     )  # fmt: skip
     publish(redis, done.model_copy(update=fields), ttl=STATE_TTL)

@@ -235,7 +235,7 @@ def test_events_read_as_in_the_log_and_are_copied_as_json_lines(
     publisher = trained(connection, "told")
     publisher.say("warning", message="look <here>")
     browser.open(f"{service.url}/#/jobs/told")
-    browser.see("Warning: Look <here>.", ".events")
+    browser.see("Warning: look <here>.", ".events")
     stored = list(client.events("told", timeout=0.5))
     with capture_logs() as log:
         for event in stored:

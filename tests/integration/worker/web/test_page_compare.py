@@ -50,9 +50,7 @@ def test_a_short_run_is_whole_and_a_second_attempt_replaces(service: Service, cl
         event = Progress(seq=1, job_id="short", attempt=1, ts=1, epoch=epoch, epochs=2, step=step, steps=2, loss=loss,
                          accuracy=0.5, samples_per_s=1, eta_s=1)  # fmt: skip
         raw.xadd(keys.events("short"), dict(flatten(event).items()))
-    end = EpochDone(
-        seq=2, job_id="short", attempt=1, ts=2, epoch=1, loss=0.4, samples_per_s=1, seconds=1, train_seconds=1
-    )
+    end = EpochDone(seq=2, job_id="short", attempt=1, ts=2, epoch=1, loss=0.4, samples_per_s=1, took_s=1, train_s=1)
     raw.xadd(keys.events("short"), dict(flatten(end).items()))
     found = Comparison.model_validate_json(service.ask("GET", "/v1/compare?job=short").body)
     assert [*found.jobs[0].curves["loss"].values] == [0.9, 0.4]

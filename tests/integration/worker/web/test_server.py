@@ -200,8 +200,8 @@ def test_events_are_followed_resumed_and_end(service: Service, redis: Redis) -> 
 
 
 def test_the_documented_curl_commands_work(service: Service, redis: Redis) -> None:
-    """Those of docs/http.md, with another port; the job is cancelled while they follow it."""
-    (lines,) = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "http.md").read_text(), re.DOTALL)
+    """Those of docs/reference/http.md, with another port; the job is cancelled while they follow it."""
+    (lines,) = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "reference" / "http.md").read_text(), re.DOTALL)
     program = lines.replace("localhost:8000", f"localhost:{service.port}")
     assert program != lines
     running = subprocess.Popen(["/bin/sh", "-ec", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)

@@ -32,7 +32,7 @@ json_values = st.recursive(
 def test_the_signed_bytes_are_documented() -> None:
     job: dict[str, JsonValue] = {"type": "preflight.train.v1", "job_id": "a", "dataset": "mnist"}
     text = canonical({"job": job, **asdict(TERMS)}).decode()
-    assert text in " ".join((ROOT / "docs" / "wire.md").read_text().split())
+    assert text in " ".join((ROOT / "docs" / "reference" / "wire.md").read_text().split())
     assert text in "".join(
         line.strip() for line in (ROOT / "client" / "preflight" / "queue" / "signing.py").read_text().splitlines()
     )

@@ -232,7 +232,7 @@ def test_windows_add_up_to_their_epoch(
         "train_steps",
     ]  # fmt: skip
     if MemoryUse().bytes() is not None:
-        fields.append("used_memory_mb")
+        fields.append("used_memory_mib")
     for record in progress:
         assert list(record) == fields
         assert (record["epochs"], record["steps"]) == (3, 21)

@@ -8,9 +8,9 @@ from structlog.testing import capture_logs
 from support.redis.fences import progress
 from support.worker.job_events import START, done, started
 
+from preflight.events.sentences import as_sentence, sentence
 from preflight.wire import EVENT, JOB_TYPE, AnyEvent, JobFailed, JobWarning
 from worker.events.log_sink import LogSink
-from worker.events.sentences import as_sentence, sentence
 
 
 def test_the_log_names_an_event_by_its_type() -> None:
@@ -18,7 +18,7 @@ def test_the_log_names_an_event_by_its_type() -> None:
     with capture_logs() as log:
         LogSink("j", 3).emit(progress(7))
     (line,) = log
-    assert (line["event"], line["log_level"], line["job_id"], line["attempt"]) == ("progress", "info", "j", 3)
+    assert (line["event"], line["log_level"], line["job_id"], line["attempt"]) == ("progress", "debug", "j", 3)
     assert (line["seq"], line["step"], line["loss"]) == (7, 7, 0.5)
     assert not {"v", "ts", "type"} & set(line)
 
@@ -32,8 +32,8 @@ def test_failures_and_warnings_have_log_levels() -> None:
             LogSink("j", 1).emit(said)
     first, second = log
     assert (first["event"], first["log_level"]) == ("job_failed", "error")
-    assert first["message"] == "Failed, timeout: It took too long."
-    assert (second["event"], second["log_level"], second["message"]) == ("warning", "warning", "Warning: Look here.")
+    assert first["message"] == "Failed, timeout: it took too long."
+    assert (second["event"], second["log_level"], second["message"]) == ("warning", "warning", "Warning: look here.")
 
 
 def test_the_log_of_a_job_has_its_request_its_wait_and_its_total_time() -> None:
@@ -47,7 +47,9 @@ def test_the_log_of_a_job_has_its_request_its_wait_and_its_total_time() -> None:
     assert first["request"] == request
     assert (first["waited_s"], last["total_s"]) == (12.5, 72.5)
     assert first["message"] == "Attempt 1 started: cnn on digits, 4 epochs, batch 128, by worker host.7."
-    assert last["message"] == "Finished with a test accuracy of 98.76%."
+    assert last["message"] == (
+        "Finished with a test accuracy of 98.76%, 4 epochs in 55.0 s, 12,345 samples/s; model in /models/job."
+    )
 
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "wire").glob("event.*.json"))
@@ -68,15 +70,14 @@ def example(name: str) -> AnyEvent:
 
 
 def test_trials_that_were_not_run_are_one_record() -> None:
-    """Each is one of level debug; at info one line counts those that were not worth it and those not reached."""
+    """Each has a record, and one more counts those that were not worth it and those not reached; all of level debug."""
     skipped, unreached = example("calibration_trial.skipped"), example("calibration_trial.unreached")
     with capture_logs() as log:
         sink = LogSink("j", 1)
         for one in (example("calibration_trial"), skipped, skipped, unreached, example("calibration_winner.0.18")):
             sink.emit(one)
     assert [(line["event"], line["log_level"]) for line in log] == [
-        ("calibration_trial", "info"), *[("calibration_trial", "debug")] * 3,
-        ("calibration_skipped", "info"), ("calibration_winner", "info"),
+        *[("calibration_trial", "debug")] * 4, ("calibration_skipped", "debug"), ("calibration_winner", "info"),
     ]  # fmt: skip
     assert log[-2]["message"] == (
         "2 plans not worth a measurement (compile); 1 plan not reached before the search ended (threads)."
@@ -89,5 +90,23 @@ def test_a_doubtful_gain_is_an_interval() -> None:
     assert "probably faster than the best plan before it (1.38x to 1.46x; the machine was busy)" in said
     assert "1.42" not in said
     winner = sentence(example("calibration_winner.0.18"))
-    assert "(1.8x to 5.4x; the machine was busy); the calibration took 9.8 s" in winner
+    assert "(1.8x to 5.4x; the machine was busy)" in winner
     assert "2.1" not in winner
+
+
+def test_a_job_of_a_minute_has_one_progress_at_most_and_of_an_hour_one_a_minute() -> None:
+    with capture_logs() as log:
+        sink = LogSink("j", 1)
+        for second in range(3600):
+            sink.emit(progress(second + 1).model_copy(update={"ts": START + second}))
+    assert sum(line["log_level"] == "info" for line in log) == 59
+    assert all(line["log_level"] == "debug" for line in log[:60])
+
+
+def test_a_record_lacks_what_is_not_known_the_figures_of_each_class_and_old_names() -> None:
+    with capture_logs() as log:
+        LogSink("j", 1).emit(example("training_done.classes"))
+    (line,) = log
+    assert line["train_s"] == 12.75
+    assert not {"train_seconds", "class_f1", "class_recall", "class_precision"} & set(line)
+    assert None not in line.values()

@@ -62,8 +62,12 @@ def test_json_has_event_message_and_level(style: Literal["json", "auto"]) -> Non
 
 def test_a_terminal_gets_key_value() -> None:
     """Plain values are unquoted; name and sentence come first."""
-    line = logged("text", "epoch_done", message="it took 4 s", epoch=1, loss=0.123456789, note="two words", job_id="j")
-    assert 'event=epoch_done message="It took 4 s." job_id=j epoch=1 loss=0.123457 note="two words"' in line
+    line = logged("text", "epoch_done", message="it took 4 s", epoch=1, loss=0.1234, note="two words", job_id="j")
+    assert 'event=epoch_done message="It took 4 s." job_id=j epoch=1 loss=0.1234 note="two words"' in line
+
+
+def test_a_time_of_day_is_not_rounded() -> None:
+    assert "first_step_at=1763769600.25" in logged("text", "progress", first_step_at=1763769600.25)
 
 
 plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()

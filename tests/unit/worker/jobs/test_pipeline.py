@@ -15,6 +15,7 @@ from preflight.container.resources import detect
 from preflight.contract.plan import Plan
 from preflight.contract.spec import DEFAULTS
 from preflight.errors import ChildKilled, OutOfMemory, PreflightError
+from preflight.events.sentences import sentence
 from preflight.events.state import state_update
 from preflight.files.journal import Record
 from preflight.wire import (
@@ -30,7 +31,6 @@ from preflight.wire import (
 )
 from training.data.dataset_info import DatasetInfo
 from worker.events.log_sink import LogSink
-from worker.events.sentences import sentence
 from worker.jobs.stages import training as training_stage
 from worker.jobs.stages.payloads import advice_payload, calibration_payload, probe_payload, trial_payload
 from worker.jobs.stages.record_forwarder import RecordForwarder
@@ -66,12 +66,10 @@ def log_to_stdout() -> None:
 
 
 def test_a_prediction_is_shown_with_its_measurement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """At a terminal, in the log and in the state, without a passing cause."""
+    """On the page, in the log and in the state, without a passing cause; a terminal has the warning that says it."""
     event = event_for(tmp_path, "prediction", COMPARED)
-    assert format_event(event) == (
-        "measured  epoch 2 5.00 s, predicted 4.00 s (3.90 to 4.20), 5.00 and 4.00 ms per step: +25.0%, "
-        "noisy: others were busy"
-    )
+    assert format_event(event) is None
+    assert sentence(event) == "Epoch 2 took 5.00 s; predicted: 4.0 s (3.9 to 4.2), +25%: others were busy."
     logged = capsys.readouterr().out
     for word in ("prediction_checked", "predicted_batch_s", "measured_batch_s", "others were busy"):
         assert word in logged
@@ -86,17 +84,14 @@ def test_a_prediction_of_the_first_steps_is_shown_as_such(tmp_path: Path) -> Non
     event = event_for(
         tmp_path, "prediction", {**COMPARED, "whole": False, "deviation": -0.01, "cause": None, "seen": ""}
     )
-    line = format_event(event)
-    assert line is not None
-    assert line.startswith("measured  first 1,000 steps 5.00 s, predicted 4.00 s")
-    assert line.endswith(": -1.0%")
+    assert format_event(event) == "The first 1,000 steps took 5.00 s; predicted: 4.0 s (3.9 to 4.2)."
 
 
 def test_an_adapted_plan_is_shown_and_stored(tmp_path: Path) -> None:
     """In the state it is the new value: `field` and `reason` are those of a failed job."""
     event = event_for(tmp_path, "adapted", ADAPTED)
     assert event.type == "plan_adapted"
-    assert format_event(event) == "adapted   threads 2 -> 1: too slow"
+    assert format_event(event) == "Changed 2 threads to 1 thread: too slow."
     state = state_update(event, flatten(event))
     assert state["threads"] == "1"
     assert not {"field", "reason", "before", "after"} & set(state)
@@ -117,7 +112,7 @@ def test_advice_is_shown_and_is_no_part_of_the_state(tmp_path: Path) -> None:
         "atch 512 would fit (410 MiB of 1,024) and train 1.7 times as many samples a second; it changes what is "
         "learned, so it is yours to choose"
     )
-    assert (format_event(event), sentence(event)) == (f"advice    b{said}", f"B{said}.")
+    assert format_event(event) == sentence(event) == f"B{said}."
     assert set(state_update(event, flatten(event))) == {"updated_at", "attempt"}
 
 
@@ -228,7 +223,7 @@ def test_a_memory_probe_is_an_event_and_no_state(tmp_path: Path) -> None:
     context_of(tmp_path, sink).emit("memory_probe", probe_payload(asdict(probe), 1 << 30))
     (event,) = sink.events
     assert sentence(event) == (
-        "Memory, the whole batch: a micro-batch of 128 takes 380 MiB of 1,024: within the limit."
+        "Memory, the whole batch: a micro-batch of 128 takes 380 MiB of 1.00 GiB: within the limit."
     )
     assert "micro_batch" not in state_update(event, flatten(event))
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from preflight.numbers import plural
 from tools.bench.calibration.matrix.cells import MEMORY, WORKLOADS, all_cells
 from tools.bench.calibration.matrix.findings import Finding, Matrix, Training, runs_of
 from tools.bench.record import Cell, Record, Table, judged
@@ -102,7 +103,7 @@ def _trainings(runs: Sequence[Finding], matrix: Matrix) -> Table:
         ))  # fmt: skip
         most, relative, found = max(gaps, key=lambda each: each[1])
         table.rows.append((f"most of it in a cell; of {PAIRS} pairs in turns where they were made",
-            f"{most:+.1f} s, {relative:+.0%} ({_where(found[0])}, {len(found)} pairs)", f"{LONGEST:+.0%}",
+            f"{most:+.1f} s, {relative:+.0%} ({_where(found[0])}, {plural(len(found), 'pair')})", f"{LONGEST:+.0%}",
             judged(relative <= LONGEST)))  # fmt: skip
     trained = [each for run in runs for each in (run.calibrated, run.plain) if each is not None]
     killed = sum(each.killed + (each.exit_code < 0) for each in trained)

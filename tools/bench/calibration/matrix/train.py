@@ -47,7 +47,7 @@ class Place:
             "PREFLIGHT_STATE_DIR": str(directory / "state"),
             "PYTHONPATH": self.python_path,
         }
-        return {**service_environment(load(log_format="json", log_level="info", report="off")), **own}
+        return {**service_environment(load(log_format="json", log_level="debug", report="off")), **own}
 
 
 def train(cell: Cell, box: Container, place: Place, *, calibrate: bool) -> Training:
@@ -108,7 +108,7 @@ def read_log(log: Sequence[dict[str, JsonValue]], pulse: Pulse, wall_s: float, e
         plan=_plan(winner), calibration_s=(begins - ready).total_seconds() if measured and ready and begins else None,
         confidence=str(winner.get("confidence") or ""), ratio=_number(winner, "ratio"),
         predicted_s=_number(checked, "predicted_s"), low_s=_number(checked, "low_s"),
-        high_s=_number(checked, "high_s"), measured_s=_number(events.get("epoch_done", {}), "seconds"),
+        high_s=_number(checked, "high_s"), measured_s=_number(events.get("epoch_done", {}), "took_s"),
         seen=str(checked.get("seen") or ""),
         adapted=sum(record["event"] == "plan_adapted" for record in log),
         reference_s=measuring_s, training_reference_s=training_s,

@@ -44,7 +44,7 @@ def test_two_workers_train_one_job(client: Client, connection: Redis, start_work
     (formed,) = [event for event in events if isinstance(event, GroupFormed)]
     assert len(set(formed.members)) == 2
     assert formed.members[0] == started.worker
-    assert len(formed.cores) == len(formed.memory_mb) == 2
+    assert len(formed.cores) == len(formed.memory_mib) == 2
     for worker in workers:
         await_children(worker)
     assert connection.hgetall(keys.offers("preflight")) == {}

@@ -60,26 +60,26 @@ def test_the_members_of_a_group_are_shown_while_they_are_there() -> None:
     """With their speed alone; how much faster they are only while the group is the one that was measured."""
     drawn = shown(*BEGINNING, *CALIBRATED, FORMED, MEASURED, progress(1, 50), width=120)
     assert "group   3 workers, 1.80 times as fast as one: a.7 (800/s), b.7 (790/s), c.7 (400/s)" in drawn
-    assert "group     3 workers train" in drawn
+    assert "3 workers train this job." in drawn
     left = event("group_changed", workers=2, members=["a.7", "b.7"], left=["c.7"], message="c.7 has left")
     drawn = shown(*BEGINNING, *CALIBRATED, FORMED, MEASURED, progress(1, 50), left, width=120)
     assert "group   2 workers: a.7 (800/s), b.7 (790/s)\n" in drawn
     alone = event("group_changed", workers=1, members=["a.7"], left=["b.7", "c.7"], message="a.7 trains on alone")
     drawn = shown(*BEGINNING, *CALIBRATED, FORMED, alone, width=120)
-    assert "group   " not in drawn.replace("group     a.7 trains", "").replace("group     3 workers train", "")
+    assert "group   " not in drawn
 
 
 def test_a_job_without_enough_workers_waits() -> None:
     short = event("group_short", workers=1, wanted=3, message="the job needs 3 workers and found 1")
     drawn = shown(*BEGINNING, *CALIBRATED, FORMED, short)
     assert drawn.splitlines()[0].split()[:2] == ["job", "queued"]
-    assert "waiting   the job needs 3 workers and found 1" in drawn
+    assert "The job needs 3 workers and found 1." in drawn
     assert "a.7" not in drawn
 
 
 def test_a_result_says_how_many_trained_it() -> None:
     assert "12,345 samples/s by 3 workers" in shown(started(), done().model_copy(update={"workers": 3}))
-    assert " by " not in shown(started(), done().model_copy(update={"workers": 1})).replace("by worker", "")
+    assert " by 1" not in shown(started(), done().model_copy(update={"workers": 1})).replace("by worker", "")
 
 
 def test_each_stage_is_shown() -> None:
@@ -94,8 +94,8 @@ def test_each_stage_is_shown() -> None:
     running = shown(*BEGINNING, *CALIBRATED, progress(2, 50), CHECKED)
     assert "epoch 2/4, step 50/100, 12,346 samples/s, 1:15 left" in running
     assert " 38%" in running
-    assert "2 threads bfloat16 channels_last tcmalloc micro-batch 64" in running
-    assert "4.16 s per epoch predicted (4.08-4.20); epoch 1 took 4.20 s, +1.0% from" in running
+    assert "2 threads, bfloat16, channels_last, tcmalloc" in running
+    assert "4.16 s an epoch (4.08 to 4.20) predicted; epoch 1 took 4.20 s" in running
     assert "400 MiB measured under this plan, 1,024 MiB allowed" in running
     assert "running 1:40" in running
     assert "testing and saving" in shown(*BEGINNING, *CALIBRATED, progress(4, 100))
@@ -107,7 +107,7 @@ def test_the_outcome_is_shown() -> None:
     assert "test accuracy 98.76%" in finished
     assert "/models/job/model.safetensors" in finished
     failed = shown(*BEGINNING, event("job_failed", reason="diverged", message="the loss is nan"))
-    assert "diverged: the loss is nan" in failed
+    assert "diverged: the loss is nan" in failed.lower()
     assert "cancelled" in shown(event("job_cancelled", attempt=0, seq=0, message="cancelled in the queue"))
 
 
@@ -120,7 +120,7 @@ def test_an_interrupted_job_is_queued_and_resumed() -> None:
     again = shown(started(attempt=2, worker="other.9"), event("job_resumed", attempt=2, epochs_done=1, steps_done=0),
                   progress(2, 10), timeline=timeline)  # fmt: skip
     assert "attempt 2 on other.9" in again
-    assert "resumed   from the checkpoint after 1 epoch and 0 steps" in again
+    assert "Resumed from the checkpoint after 1 epoch." in again
     assert [x for x, _ in timeline.loss.points] == [0.5, 1.1]
 
 
@@ -157,7 +157,7 @@ def test_the_view_fits_the_terminal(size: tuple[int, int]) -> None:
     assert max(map(len, lines)) <= width
     if height >= 20:
         assert "loss" in text
-        assert "warning   19" in text
+        assert "Warning: 19" in text
 
 
 def test_control_characters_and_markup_are_escaped() -> None:

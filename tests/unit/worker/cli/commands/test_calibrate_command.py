@@ -114,8 +114,8 @@ def test_a_trial_becomes_an_event() -> None:
     assert isinstance(skipped, CalibrationTrial)
     assert (skipped.knob, skipped.samples_per_s, skipped.plan().compile) == ("compile", None, True)
     assert [format_event(event) for event in (won, skipped)] == [
-        "trial     allocator     10,240 samples/s  won      2 threads float32 contiguous tcmalloc "
-        "micro-batch 128 1.60x (1.55x to 1.66x)",
+        "Trial of allocator (2 threads, float32, tcmalloc) won, 1.60x as fast as the best plan before it "
+        "(1.55x to 1.66x), 10,240 samples/s.",
         None,
     ]
 
@@ -126,17 +126,17 @@ def test_explain_prints_everything() -> None:
     text = run(*CALIBRATE, "--explain").stdout
     for words in (
         "cpu          ", "memory limit ", f"cnn on digits, {plural(DEFAULTS.epochs, 'epoch')}", "hit, measured ",
-        "your plan    2 threads float32 contiguous default malloc micro-batch 128", "tcmalloc",
+        "your plan    2 threads, float32, contiguous, default malloc, micro-batch 128", "tcmalloc",
         "1.60x   1.55 to 1.66",
         "bfloat16, channels_last", "slower (95 %), stopped early (3 steps)", "no compiler is installed",
         "disturbed, measured earlier", "230 MiB + 1.250 MiB per sample",
-        "predicted 390 MiB, measured 380 MiB, within the limit", "max_feasible micro-batch 128, the whole batch",
+        "predicted 390 MiB, measured 380 MiB, within the limit", "Largest micro-batch that fits: 128, the whole batch",
         "1.70x  1.62-1.74  21,760", "above 85% of 1,024",
         "Batch 512 would fit (410 MiB of 1,024) and train 1.7 times as many samples a second; it changes what is "
         "learned, so it is yours to choose.",
-        "2.02x (1.93x to 2.11x) beside your plan", "4.30 s per epoch (4.10 to 4.50)", "confidence   high",
+        "2.02x (1.93x to 2.11x) beside your plan", "4.3 s an epoch (4.1 to 4.5)", "confidence   high",
         "confirmed    bfloat16, channels_last, tcmalloc  2.02x",
-        "took         nothing now; 18.2 s when it was measured, of them 1.3 s to start processes and import torch",
+        "took         nothing now; 18.2 s when it was measured, of them 1.30 s to start processes and import torch",
     ):  # fmt: skip
         assert words in text, words
     assert [line for line in text.splitlines() if line != line.rstrip() or len(line) >= 160] == []
@@ -145,9 +145,9 @@ def test_explain_prints_everything() -> None:
 @pytest.mark.usefixtures("cache")
 def test_the_short_text_has_trials_plan_and_prediction() -> None:
     text = run(*CALIBRATE).stdout
-    assert "won        5.38 s/epoch  2 threads float32 contiguous tcmalloc micro-batch 128  1.60x (1.55x to" in text
-    assert "plan       2 threads bfloat16 channels_last tcmalloc micro-batch 128" in text
-    assert "4.30 s per epoch (4.10 to 4.50)" in text
+    assert "won        5.38 s/epoch  2 threads, float32, tcmalloc  1.60x (1.55x to" in text
+    assert "plan       2 threads, bfloat16, channels_last, tcmalloc (the rest under --explain)" in text
+    assert "4.3 s an epoch (4.1 to 4.5)" in text
 
 
 @pytest.mark.usefixtures("cache")
@@ -217,7 +217,7 @@ def test_the_list_shows_the_entries(cache: PlanCache) -> None:
     assert head.split() == ["KEY", "DATASET", "MODEL", "BATCH", "S/EPOCH", "CONFIDENCE", "AGE", "EXPIRES", "IN", "PLAN"]
     assert first.split()[:6] == [ELSEWHERE.key[:12], r"mnist\x1b[2J", "resnet18", "64", "4.30", "low"]
     assert second.split()[1:6] == ["digits", "cnn", str(DEFAULTS.batch_size), "4.30", "high"]
-    assert second.endswith("2 threads bfloat16 channels_last tcmalloc micro-batch 128")
+    assert second.endswith("2 threads, bfloat16, channels_last, tcmalloc")
     assert "7 d" in second
     assert "feedbeef" in last
     assert "is damaged or of another version" in last

@@ -1,14 +1,13 @@
-"""Each event as a sentence: the log and the page say the same words."""
+"""Each event as a sentence: log, terminal and page say the same words."""
 
 from collections.abc import Sequence
 from typing import Final
 
-from calibration.verdicts import OUTCOMES, PHASES
 from preflight import wire
-from preflight.contract.verdicts import DISTURBED, speedup
+from preflight.contract.plan import words
+from preflight.contract.verdicts import DISTURBED, OUTCOMES, PHASES, speedup
 from preflight.events.plan_words import plan_line
-from preflight.numbers import MIB, plural
-from training.step import profiler
+from preflight.numbers import about, duration, memory, plural, predicted
 
 VERDICTS: Final = {
     "own": "was measured first", "won": "won", "kept": "is kept", "level": "is not proven faster",
@@ -20,7 +19,7 @@ VERDICTS: Final = {
 
 def sentence(event: wire.AnyEvent) -> str:
     """Return an event as one line."""
-    said = _of_job(event) or _of_plan(event) or _of_training(event) or _words(event.type)
+    said = _of_job(event) or _of_plan(event) or _of_training(event) or _spoken(event.type)
     return as_sentence(said)
 
 
@@ -43,7 +42,7 @@ def as_sentence(clause: str) -> str:
     return text and start + text[1:] + ("" if text[-1] in ".!?" else ".")
 
 
-def _words(name: str) -> str:
+def _spoken(name: str) -> str:
     return name.replace("_", " ")
 
 
@@ -51,32 +50,35 @@ def _of_job(event: wire.AnyEvent) -> str | None:
     match event:
         case wire.JobStarted():
             job = f"{event.model} on {event.dataset}, {plural(event.epochs, 'epoch')}, batch {event.batch_size:,}"
-            return f"Attempt {event.attempt} started: {job}, by worker {event.worker}"
+            return f"Attempt {event.attempt} started: {job}, by worker {event.worker}{_versions(event)}"
         case wire.ResourceLimits():
             quota = "" if event.quota is None else f" (quota {event.quota:g})"
             cores = f"{plural(event.cpu_cores, 'core')}{quota}"
-            return f"The container allows {cores} and {event.memory_mb:,} MiB of memory ({event.source})"
+            return f"The container allows {cores} and {event.memory_mib:,} MiB of memory ({event.source})"
         case wire.DatasetReady():
             counts = f"{event.train_samples:,} training and {event.test_samples:,} test samples"
-            return f"Data set {event.dataset} is ready after {event.seconds:.1f} s: {counts}"
+            return f"Data set {event.dataset} is ready after {duration(event.took_s)}: {counts}"
         case wire.JobResumed():
             steps = f" and {plural(event.steps_done, 'step')}" if event.steps_done else ""
             return f"Resumed from the checkpoint after {plural(event.epochs_done, 'epoch')}{steps}"
         case wire.CheckpointSaved():
             steps = f" and {plural(event.steps_done, 'step')}" if event.steps_done else ""
-            return f"Saved a checkpoint after {plural(event.epochs_done, 'epoch')}{steps}, in {event.seconds:.2f} s"
+            return f"Saved a checkpoint after {plural(event.epochs_done, 'epoch')}{steps}, in {duration(event.took_s)}"
         case wire.JobWarning():
             speaker = "" if event.rank is None else f" of rank {event.rank}"
-            return f"Warning{speaker}: {as_sentence(event.message)}"
+            return f"Warning{speaker}: {event.message}"
         case wire.MemoryRanOut():
-            return f"Out of memory: {as_sentence(event.message)}"
+            return f"Out of memory: {event.message}"
         case wire.JobFailed():
-            return f"Failed, {_words(event.reason)}: {as_sentence(event.message)}"
+            return f"Failed, {_spoken(event.reason)}: {event.message}"
         case wire.JobInterrupted() | wire.JobCancelled() | wire.GroupShort():
             return event.message
         case wire.TrainingDone():
             f1 = "" if event.macro_f1 is None else f" and a macro F1 of {event.macro_f1:.2%}"
-            return f"Finished with a test accuracy of {event.test_accuracy:.2%}{f1}"
+            trained = f"{plural(event.epochs, 'epoch')} in {duration(event.train_s)}"
+            speed = f"{event.samples_per_s:,.0f} samples/s{together(event.workers)}"
+            model = f"model in {event.artifact}{f' and {event.artifact_url}' if event.artifact_url else ''}"
+            return f"Finished with a test accuracy of {event.test_accuracy:.2%}{f1}, {trained}, {speed}; {model}"
         case wire.OnnxReady():
             return f"The finished job has its ONNX model: {event.onnx}"
         case wire.ReportReady():
@@ -86,6 +88,28 @@ def _of_job(event: wire.AnyEvent) -> str | None:
     return None
 
 
+def together(workers: int | None) -> str:
+    """Return how many workers trained together, behind their speed; empty for one."""
+    return f" by {workers} workers" if workers is not None and workers > 1 else ""
+
+
+def _versions(event: wire.JobStarted) -> str:
+    found = (("preflight", event.preflight_version), ("torch", event.torch_version), ("Python", event.python_version))
+    known = ", ".join(f"{name} {version}" for name, version in found if version)
+    return f" ({known})" if known else ""
+
+
+def _method(event: wire.TrainingConfig) -> str:
+    """Return optimizer and learning rate; empty for events until 0.27."""
+    if event.optimizer is None or event.learning_rate is None:
+        return ""
+    return f"{event.optimizer}, learning rate {event.learning_rate:g} ({event.schedule}), "
+
+
+def _seed(event: wire.TrainingConfig) -> str:
+    return "" if event.seed is None else f", seed {event.seed}"
+
+
 def _of_plan(event: wire.AnyEvent) -> str | None:
     match event:
         case wire.MemoryProbed():
@@ -93,40 +117,49 @@ def _of_plan(event: wire.AnyEvent) -> str | None:
         case wire.CalibrationTrial():
             return _trial(event)
         case wire.CalibrationWinner():
-            cost = f"; the calibration took {event.calibration_seconds:.1f} s" if event.trials else ""
-            return f"Plan chosen: {plan_line(event)}; {event.why}{cost}"
+            low, high = event.predicted_low_s, event.predicted_high_s
+            facts = [
+                f"Plan chosen: {plan_line(event)}",
+                event.why,
+                *(
+                    []
+                    if event.predicted_epoch_s is None
+                    else [predicted(event.predicted_epoch_s, low, high, " an epoch")]
+                ),
+                *([f"the calibration took {duration(event.calibration_s)}"] if event.trials else []),
+            ]
+            return "; ".join(facts)
         case wire.BatchAdvice():
             return event.message
         case wire.TrainingConfig():
-            return f"Training with {plan_line(event)}, {plural(event.batch_size, 'sample')} in a step"
+            micro = event.plan().micro_batch < event.batch_size
+            plan = plan_line(event, *(("micro_batch",) if micro else ()))
+            return f"Training with {plan}: {_method(event)}batch {event.batch_size:,}{_seed(event)}"
         case wire.LoaderConfig():
             by = plural(event.num_workers, "loader worker") if event.num_workers else "the training process itself"
             return f"Batches are fetched by {by}"
         case wire.PlanAdapted():
-            field = event.field.replace("_", "-")
-            what = (
-                f"Kept {field} at {event.after}"
-                if event.before == event.after
-                else f"Changed {field} from {event.before} to {event.after}"
-            )
-            return f"{what}: {as_sentence(event.reason)}"
+            after, before = (words(event.field).of(value) for value in (event.after, event.before))
+            what = f"Kept {after}" if event.before == event.after else f"Changed {before} to {after}"
+            return f"{what}: {event.reason}"
         case wire.ProcessorsShared():
             return f"Has {event.message}"
         case wire.PredictionChecked():
             what = f"Epoch {event.epoch}" if event.whole else f"The first {plural(event.steps, 'step')}"
-            predicted = f"{event.predicted_s:.2f} s ({event.low_s:.2f} to {event.high_s:.2f}) were predicted"
-            seen = f": {event.seen}" if event.seen else ""
-            return f"{what} took {event.measured_s:.2f} s, {predicted}, {event.deviation:+.1%}{seen}"
+            foreseen = predicted(event.predicted_s, event.low_s, event.high_s)
+            seen = f", {event.deviation:+.0%}: {event.seen}" if event.seen else ""
+            return f"{what} took {duration(event.measured_s)}; predicted: {foreseen}{seen}"
     return None
 
 
 def _trial(event: wire.CalibrationTrial) -> str:
     verdict = event.verdict or ("won" if event.won else "level")
     did = VERDICTS[verdict] if event.reached else "was not reached"
-    what = f"Trial of {_knob(event)}: {plan_line(event)}" if verdict != "own" else "The job's own plan"
+    plan = plan_line(event, event.knob or "")
+    what = f"Trial of {_knob(event)} ({plan})" if verdict != "own" else "The job's own plan"
     doubt, before = DISTURBED if event.disturbed else "", "the best plan before it"
     speed = "" if event.ratio is None else f", {speedup(event.ratio, event.low, event.high, doubt, before)}"
-    own = f": {plan_line(event)}" if verdict == "own" else ""
+    own = f": {plan}" if verdict == "own" else ""
     rate = "" if event.samples_per_s is None else f", {event.samples_per_s:,.0f} samples/s"
     return f"{what} {did}{own}{speed}{rate}{f': {event.note}' if event.note else ''}"
 
@@ -139,7 +172,7 @@ def _probe(event: wire.MemoryProbed) -> str:
     """Return what is known of the memory of a micro-batch: measured, else predicted."""
     known = event.peak_bytes if event.peak_bytes is not None else event.predicted_bytes
     how = "takes" if event.peak_bytes is not None else "is predicted to take"
-    size = "" if known is None else f"{how} {known / MIB:,.0f} MiB of {event.limit_bytes / MIB:,.0f}: "
+    size = "" if known is None else f"{how} {memory(known)} of {memory(event.limit_bytes)}: "
     return f"{size}{OUTCOMES[event.outcome]}"
 
 
@@ -152,14 +185,14 @@ def _of_training(event: wire.AnyEvent) -> str | None:
         case wire.Progress():
             place = f"Epoch {event.epoch} of {event.epochs}, step {event.step:,} of {event.steps:,}"
             return (
-                f"{place}: loss {event.loss:.4f}, accuracy {event.accuracy:.1%}, {event.samples_per_s:,.0f} samples/s"
+                f"{place}: loss {event.loss:.4f}, training accuracy {event.accuracy:.1%}, "
+                f"{event.samples_per_s:,.0f} samples/s, {about(event.eta_s)} left"
             )
         case wire.EpochDone():
             accuracy = "" if event.val_acc is None else f", validation accuracy {event.val_acc:.2%}"
-            f1 = "" if event.val_macro_f1 is None else f", macro F1 {event.val_macro_f1:.2%}"
-            return f"Epoch {event.epoch} took {event.seconds:.1f} s: loss {event.loss:.4f}{accuracy}{f1}"
+            f1 = "" if event.val_macro_f1 is None else f", validation macro F1 {event.val_macro_f1:.2%}"
+            return f"Epoch {event.epoch} took {duration(event.took_s)}: training loss {event.loss:.4f}{accuracy}{f1}"
         case wire.TrainingProfile():
-            shares = {phase: getattr(event, f"{phase}_s") / max(event.total_s, 1e-9) for phase in profiler.PHASES}
-            phases = ", ".join(f"{phase} {share:.0%}" for phase, share in shares.items() if share >= 0.005)
-            return f"A step took {1e3 * event.average_batch_s:.2f} ms: {phases}"
+            phases = ", ".join(f"{phase} {share:.0%}" for phase, _, share in event.phases() if share >= 0.005)
+            return f"A step took {duration(event.average_batch_s)}: {phases}"
     return None
