@@ -69,7 +69,7 @@ export function table(name, { jobs }, rows) {
   return h(
     "div.wide",
     { role: "region", "aria-label": name, tabindex: "0" },
-    h("table", h("caption", name), head, h("tbody", body)),
+    h(jobs.length === 2 ? "table.pair" : "table", h("caption", name), head, h("tbody", body)),
   );
 }
 
