@@ -72,7 +72,7 @@ class JobForm {
   #signal;
   #controls; // field -> control
   #all; // path of every control, also of those in groups
-  #groups = []; // {details, names, given}: a heading, its fields, and where those that are set are named
+  #groups = []; // {names, given}: the fields of a group, and where those that are set are named
   #error = h("p.bad", { role: "alert" });
   #summary = h("p.summary", { role: "status" });
   #button = h("button.primary", { type: "submit" }, "Start the job");
@@ -103,7 +103,7 @@ class JobForm {
       left,
       h("div.first", FIRST.map((name) => this.#controls[name]?.element)),
       h("h2", "More settings"),
-      this.#sections(fields),
+      this.#sections(fields, given),
       this.#summary,
       this.#error,
       h("div.buttons", this.#button, h("a.button", { href: "#/" }, "Cancel")),
@@ -114,8 +114,8 @@ class JobForm {
     this.#forecast();
   }
 
-  /** The groups of the other fields, each closed behind its name and what is set in it. */
-  #sections(fields) {
+  /** The groups of the other fields, each behind its name and what is set in it; open where `filled` has some of it. */
+  #sections(fields, filled) {
     const known = new Set([...FIRST, ...Object.values(GROUPS).flat()]);
     const others = Object.keys(fields).filter((name) => !known.has(name));
     return Object.entries({ ...GROUPS, Others: others }).flatMap(([title, all]) => {
@@ -123,7 +123,8 @@ class JobForm {
       if (!names.length) return [];
       const given = h("small");
       const inner = h("div.fields", names.map((name) => this.#controls[name].element));
-      const details = h("details", h("summary", h("span", title), given), inner);
+      const isOpen = names.some((name) => filled[name] !== undefined);
+      const details = h("details", { open: isOpen }, h("summary", h("span", title), given), inner);
       this.#groups.push({ names, given });
       return [details];
     });
