@@ -28,10 +28,10 @@ export class Problem extends Error {
 }
 
 /** Return the JSON response to GET or, with a body, to POST; raises Problem. A Blob is sent as it is. */
-export async function request(path, { body, signal } = {}) {
+export async function request(path, { body, method, signal } = {}) {
   const [type, content] = body instanceof Blob ? [body.type, body] : ["application/json", toJson(body)];
   const post = { method: "POST", headers: { "content-type": type }, body: content };
-  const response = await authorizedFetch(path, { ...(body === undefined ? {} : post), signal });
+  const response = await authorizedFetch(path, { ...(body === undefined ? { method } : post), signal });
   try {
     return parseJson(await response.text());
   } catch (error) {
