@@ -85,6 +85,7 @@ class Storm(RuleBasedStateMachine):
     enqueue_again = step("enqueue_again", rule(number=numbers))
     suspend = step("suspend", rule(suspended=some.booleans()))
     cancel = step("cancel", rule(number=numbers))
+    delete = step("delete", rule(number=numbers))
     stop = step("stop", rule(number=numbers))
     command = step("command", rule(command=some.sampled_from(COMMANDS)))
     trap = step("trap", rule(number=numbers, role=roles, fault=faults, commands=some.integers(0, 40)))

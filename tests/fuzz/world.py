@@ -49,6 +49,7 @@ from stages import BEHAVIOURS, Behaviour
 from support.redis.garbage import RAW, VALUES, all_keys, corrupt
 
 from preflight import Client
+from preflight.errors import InvalidConfig
 from preflight.redis import keys
 from preflight.redis.replies import text
 from preflight.wire import FUNCTION, AnyEvent, JobFailed, TrainJob
@@ -213,6 +214,14 @@ class World:
             self.note(f"client cancels {job.id}")
             with suppress(RedisError, ResponseError):
                 self.client.cancel(job.id)
+
+    def delete(self, number: int) -> None:
+        """Have a worker delete a job, which is refused unless it has ended; its id is trained no more."""
+        if (job := self._some(number)) is not None:
+            self.note(f"client deletes {job.id}")
+            with suppress(RedisError, ResponseError, InvalidConfig):
+                self.client.delete(job.id)
+                job.corrupted = True  # it may be gone
 
     def suspend(self, *, suspended: bool) -> None:
         self.note(f"workers are {'suspended' if suspended else 'resumed'}")

@@ -1,13 +1,33 @@
 """Data sets by the names that jobs use: those that packages register, and those that were imported."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from preflight.contract.registry import DATASETS, find, names
-from preflight.errors import InvalidConfig
+from preflight.errors import DatasetError, InvalidConfig
 from training.catalog.catalog import Catalog
-from training.data.dataset_info import DatasetInfo
-from training.data.prepare import prepared
+from training.data.builtin.catalog import IDX_DATASETS
+from training.data.builtin.digits import DIGITS, TEST_SAMPLES, TRAIN_SAMPLES
+from training.data.dataset_info import DatasetInfo, read_info
+from training.data.prepare import prepared, store_path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a data set holds."""
+
+    name: str
+    """Of imported data with the version: `photos@2`."""
+    train: int
+    """Training samples, those for validation included."""
+    test: int
+    classes: int
+    shape: tuple[int, int, int]
+    """Channels, height and width of an image."""
+    validation: int | None = None
+    """Last training samples that validate by default; None: as many as usual."""
 
 
 def require_dataset(name: str, data_dir: Path, *, elsewhere: bool = False) -> None:
@@ -57,3 +77,34 @@ def stored_dataset(name: str, data_dir: Path, cache_dir: Path) -> DatasetInfo | 
         return prepared(name, data_dir, cache_dir)
     catalog = Catalog(data_dir)
     return catalog.info(catalog.find(name))
+
+
+def describe(name: str, data_dir: Path, cache_dir: Path) -> Facts | None:
+    """Return what a data set holds, as far as that is known without loading it or importing its package."""
+    try:
+        if find(DATASETS, name) is not None:
+            return _facts(name, read_info(store_path(name, cache_dir)))
+        catalog = Catalog(data_dir)
+        version = catalog.find(name)
+        return _facts(version.reference, catalog.info(version))
+    except (InvalidConfig, DatasetError):
+        return _BUILTIN.get(name)
+
+
+_BUILTIN: Final = {
+    "digits": Facts(
+        name="digits", train=TRAIN_SAMPLES, test=TEST_SAMPLES, classes=DIGITS.classes, shape=DIGITS.shape
+    ),
+    **{
+        each.name: Facts(
+            name=each.name, train=each.train_images.shape[0], test=each.test_images.shape[0], classes=each.classes,
+            shape=each.shape,
+        )
+        for each in IDX_DATASETS
+    },
+}  # fmt: skip
+"""Of data sets that are not prepared yet."""
+
+
+def _facts(name: str, info: DatasetInfo) -> Facts:
+    return Facts(name=name, train=info.train_count, test=info.test_count, classes=info.classes, shape=info.shape)

@@ -20,7 +20,7 @@ def prepared(name: str, data_dir: Path, cache_dir: Path) -> DatasetInfo | None:
     """
     dataset = _dataset(name)
     try:
-        info = read_info(_path(name, cache_dir))
+        info = read_info(store_path(name, cache_dir))
         found = _fingerprints(dataset, data_dir)
     except UnreadableFolder:
         return info
@@ -68,7 +68,7 @@ def prepare(name: str, data_dir: Path, cache_dir: Path, *, download: bool = True
         raise DatasetError(
             f"{error.filename} of data set {name!r} cannot be read ({error.strerror})", field=name
         ) from error
-    return dataset_store.write(_path(name, cache_dir), name, samples, sources)
+    return dataset_store.write(store_path(name, cache_dir), name, samples, sources)
 
 
 def _dataset(name: str) -> Dataset:
@@ -105,7 +105,8 @@ def _samples(name: str, dataset: Dataset, data_dir: Path, download: bool) -> Sam
     return samples
 
 
-def _path(name: str, cache_dir: Path) -> Path:
+def store_path(name: str, cache_dir: Path) -> Path:
+    """Return where the store of a registered data set is, or will be."""
     return cache_dir / "datasets" / f"{name}.safetensors"
 
 

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from preflight.errors import InvalidConfig
+from preflight.contract.image_sizes import require_image_size
 from training.models.ensemble import Ensemble, ShiftAverage
 from training.models.layers import CosineConvolution, convolution, head, last_convolution, pooled_convolution
 
@@ -13,7 +13,7 @@ def cnn(shape: tuple[int, int, int], classes: int) -> nn.Module:
     The stem halves both sides at once: a network for 28x28 images spends most of its time there otherwise. Images of
     less than 24 pixels are pooled once, of less than 12 not at all, so that the last layer still has its 3x3.
     """
-    _require_min_size("cnn", shape, 6, "'resnet18'")
+    require_image_size("cnn", shape)
     side = min(shape[1:])
     return nn.Sequential(
         convolution(shape[0], 16, kernel=4, stride=2),
@@ -62,7 +62,7 @@ def _valid(
     it would with padding, the third, which need not be pooled, a quarter. A `cosine` stem is fixed, and needs no batch
     norm.
     """
-    _require_min_size(name, shape, 28, "'cnn' or 'resnet18' instead of the recipe")
+    require_image_size(name, shape)
     stem, first, second, last = widths
     return nn.Sequential(
         nn.Sequential(CosineConvolution(shape[0], stem, kernel=5, stride=2), nn.ReLU(inplace=True))
@@ -73,13 +73,3 @@ def _valid(
         last_convolution(second, last),
         *head(last, classes),
     )
-
-
-def _require_min_size(name: str, shape: tuple[int, int, int], least: int, others: str) -> None:
-    """Raise `InvalidConfig` for images that the layers would shrink to nothing, and name `others` that take them."""
-    _, height, width = shape
-    if min(height, width) < least:
-        raise InvalidConfig(
-            f"model {name!r} needs images of at least {least}x{least}, but these are {height}x{width}; use {others}",
-            field="model",
-        )

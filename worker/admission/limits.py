@@ -1,5 +1,7 @@
 """Limits of this worker on what a job may ask for."""
 
+import json
+from collections.abc import Mapping
 from typing import Final
 
 from preflight.contract.spec import TrainSpec
@@ -9,6 +11,23 @@ from worker.config.settings import Settings
 
 UNLIMITED: Final = -1
 """RQ's timeout of a job that may run for ever."""
+LIMITS: Final = (
+    "max_epochs", "max_batch_size", "max_samples", "max_calibration_seconds", "max_loader_workers", "max_threads",
+    "max_job_timeout",
+)  # fmt: skip
+"""Settings that a worker publishes, so that a form can refuse what the worker would."""
+MAX_LIMITS_BYTES: Final = 1024
+
+
+def limits_of(settings: Settings) -> str:
+    """Return the limits of these settings as JSON; those that are not set are left out."""
+    found = settings.model_dump(mode="json", include={*LIMITS}, exclude_none=True)
+    return json.dumps(found)
+
+
+def limited_by(settings: Settings, published: Mapping[str, float]) -> Settings:
+    """Return the settings with the limits that a worker has published, in place of their own."""
+    return settings.model_copy(update={name: published.get(name) for name in LIMITS})
 
 
 def require_within_limits(job: TrainJob, timeout: int, settings: Settings, *, repeats: int = 0) -> None:

@@ -9,7 +9,7 @@ import os
 import pwd
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -242,7 +242,7 @@ class ModelStore:
                 self._sweep()
                 return
             promotion = self._in_history(self.alias(name), digest)
-            users = self._users(promotion.key)
+            users = self._users(lambda current: current.key == promotion.key)
             if users:
                 raise InvalidConfig(
                     f"the model {promotion.model_sha256[:12]} is in use as {', '.join(users)}; promote another first",
@@ -288,12 +288,16 @@ class ModelStore:
             return True
         return False
 
-    def _users(self, key: str) -> list[str]:
-        """Return the aliases whose current model has this key; a damaged alias may have any."""
+    def naming(self, job_id: str) -> list[str]:
+        """Return the aliases that stand for the model of a job now; a damaged alias may stand for any."""
+        return self._users(lambda current: current.job_id == job_id)
+
+    def _users(self, uses: Callable[[Promotion], bool]) -> list[str]:
+        """Return the aliases whose current model is such a one; a damaged alias may have any."""
         found = []
         for name in self.names():
             try:
-                if self.alias(name).current.key == key:
+                if uses(self.alias(name).current):
                     found.append(name)
             except ArtifactError:
                 found.append(f"{name} (damaged)")

@@ -9,6 +9,7 @@ from rq import Queue
 from rq.exceptions import NoSuchJobError
 from rq.job import JobStatus
 
+from preflight.client.delete import require_not_deleted
 from preflight.errors import InvalidConfig, PreflightError
 from preflight.queue.ids import resolve_event_id, resolve_job_id
 from preflight.queue.payload import PoisonMessage
@@ -65,6 +66,7 @@ class Intake:
             job = fetch_job(raw_id, self._connection)
             if job.status not in ENDED:  # else it was enqueued twice under one id
                 request = admit(job, self._connection, self._settings)
+                require_not_deleted(self._connection, request.job_id or job.id)
                 return AdmittedJob(job, request, resolve_job_id(job.args, job.id))
         except PoisonMessage as poison:
             self.quarantine_poison(poison)

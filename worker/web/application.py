@@ -28,6 +28,7 @@ from worker.web.middleware.head import HeadMiddleware
 from worker.web.middleware.paced import PacedSending
 from worker.web.middleware.prefix import PrefixMiddleware
 from worker.web.predicting.service import Predictions, PredictMiddleware
+from worker.web.routes.choices import ChoiceRoutes
 from worker.web.routes.compare import CompareRoutes
 from worker.web.routes.control import ControlRoutes
 from worker.web.routes.datasets import DatasetRoutes
@@ -107,8 +108,10 @@ def create_routes(settings: Settings) -> tuple[DocumentedApp, Broadcaster, Predi
     )  # fmt: skip
     add_error_handlers(app, settings)
     JobRoutes(client).register(app)
-    ControlRoutes(client, settings.job_timeout, prefix, read_only=read_only).register(app)
+    changed = indexer.table.read_again
+    ControlRoutes(client, store, settings.job_timeout, prefix, read_only=read_only, changed=changed).register(app)
     SearchRoutes(redis, indexer).register(app)
+    ChoiceRoutes(client, redis, indexer, store, settings).register(app)
     CompareRoutes(client, redis).register(app)
     EventRoutes(client, broadcaster).register(app)
     token = None if settings.api_token is None else settings.api_token.get_secret_value()
@@ -126,7 +129,7 @@ def create_routes(settings: Settings) -> tuple[DocumentedApp, Broadcaster, Predi
     ImportRoutes(imports, uploader, lambda: broadcaster.is_closing, read_only=read_only).register(app)
     service = Service(client, redis, broadcaster, predictions, supervisor, settings.queue, read_only)
     ServiceRoutes(service).register(app)
-    add_page(app)
+    add_page(app, client, is_open=token is None)
     return app, broadcaster, predictions
 
 

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from preflight.client.notes import MAX_NOTE, MAX_TAGS, Tag
 from preflight.wire import Count, JobId, JobState, Share, Status, TrainResult
 from preflight.wire.configuration import ConfigField
 from worker.jobs.local.predict import PictureReading
@@ -33,6 +34,13 @@ class JobDetail(JobState):
     result: TrainResult | None = None
     config: tuple[ConfigField, ...] | None = None
     """Every setting of the job in effect, where its request is known."""
+    note: str | None = None
+    """What people wrote about it."""
+    tags: tuple[str, ...] | None = None
+    deleting: bool | None = None
+    """Whether a worker was asked to delete it."""
+    kept_because: str | None = None
+    """Why a worker has just refused to delete it."""
 
 
 class JobFile(ApiModel):
@@ -137,12 +145,27 @@ class Cancelling(ApiModel):
     """At this moment: a running job stops within a step."""
 
 
+class Deleting(ApiModel):
+    """A job that a worker was asked to delete."""
+
+    job_id: JobId
+
+
 class CancelJobs(ApiModel):
     """A request to cancel several jobs."""
 
     model_config = ConfigDict(extra="forbid")
 
     job_ids: Annotated[tuple[JobId, ...], Field(min_length=1, max_length=200)]
+
+
+class ChangeNotes(ApiModel):
+    """A note or tags in place of those that a job has; absent: they stay."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    note: Annotated[str, Field(max_length=MAX_NOTE)] | None = None
+    tags: Annotated[tuple[Tag, ...], Field(max_length=MAX_TAGS)] | None = None
 
 
 class Refused(ApiModel):

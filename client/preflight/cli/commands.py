@@ -1,5 +1,7 @@
-"""A client's commands: enqueue, resubmit, watch, jobs, cancel, retry, run, completion."""
+"""A client's commands: enqueue, resubmit, watch, jobs, cancel, retry, delete, note, run, completion."""
 
+import json
+import time
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -7,6 +9,7 @@ import click
 from preflight.cli.arguments import check_job_id, parse_enqueued_job, parse_limit, parse_statuses
 from preflight.cli.context import load_settings, make_client
 from preflight.cli.exit_codes import FAILURE
+from preflight.cli.formatting.text import printable
 from preflight.cli.options import JobCommand, completing, job_options
 from preflight.cli.watch import watch_job
 from preflight.contract.registry import DATASETS, find
@@ -15,6 +18,10 @@ from preflight.launch.run import run
 
 if TYPE_CHECKING:
     from preflight import Client
+
+
+DELETED_WITHIN: Final = 10.0
+"""Seconds for which `delete` waits for a worker."""
 
 
 @click.command(cls=JobCommand)
@@ -81,19 +88,26 @@ def watch(job_id: str, plain: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @click.option("--status", "statuses", metavar="STATUS,...", shell_complete=completing("statuses"),
               help="Only jobs that are queued, running, finished, failed or cancelled.")  # fmt: skip
+@click.option("--tag", "tags", metavar="TAG", multiple=True, help="Only jobs with this tag; may be repeated.")
 @click.option("--limit", metavar="N", help="Only the newest N; default: 100.")
-def jobs(as_json: bool, statuses: str | None, limit: str | None) -> None:
+def jobs(as_json: bool, statuses: str | None, tags: tuple[str, ...], limit: str | None) -> None:
     """List the jobs in Redis, newest last, then the running ones."""
     from preflight.cli.formatting.jobs import job_table
+    from preflight.client.notes import Notes
+    from preflight.client.results import PAGE_SIZE
 
     wanted, most = parse_statuses(statuses), parse_limit(limit)
     client = make_client(load_settings())
-    states = client.jobs(limit=most, statuses=wanted)
+    states = client.jobs(limit=PAGE_SIZE if tags else most, statuses=wanted)
+    notes = client.notes_of([state.job_id for state in states])
+    if tags:
+        states = [state for state in states if {*tags} <= {*notes.get(state.job_id, Notes()).tags}][:most]
     if as_json:
         for state in reversed(states):
-            click.echo(state.model_dump_json(exclude_none=True))
+            given = notes.get(state.job_id, Notes()).model_dump(exclude_defaults=True)
+            click.echo(json.dumps({**state.model_dump(mode="json", exclude_none=True), **given}, ensure_ascii=False))
     else:
-        click.echo(job_table(states[::-1]))
+        click.echo(job_table(states[::-1], notes))
     if client.suspended():
         click.echo("workers are suspended and take no job; `rq resume` ends it", err=True)
     if limit is None and len(states) == most:
@@ -124,6 +138,46 @@ def retry(job_id: str) -> None:
 
 
 @click.command()
+@click.argument("job_id", metavar="JOB", shell_complete=completing("jobs"))
+@click.argument("text", metavar="[TEXT]", required=False)
+@click.option("--tag", "tags", metavar="TAG", multiple=True, help="Add a tag; may be repeated.")
+@click.option("--untag", "gone", metavar="TAG", multiple=True, help="Remove a tag; may be repeated.")
+def note(job_id: str, text: str | None, tags: tuple[str, ...], gone: tuple[str, ...]) -> None:
+    """Write a note about a job, or tag it; without TEXT and options: print both. An empty TEXT removes the note."""
+    client = make_client(load_settings())
+    check_job_id(job_id)
+    found = client.notes(job_id)
+    if text is not None or tags or gone:
+        kept = [tag for tag in (*found.tags, *tags) if tag not in gone]
+        found = client.annotate(job_id, note=text, tags=kept if tags or gone else None)
+    if found.tags:
+        click.echo(f"tags: {printable(' '.join(found.tags))}")
+    if found.note:
+        click.echo("\n".join(map(printable, found.note.splitlines())))
+
+
+@click.command()
+@click.argument("job_id", metavar="JOB", shell_complete=completing("jobs"))
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def delete(job_id: str, yes: bool) -> None:
+    """Delete a job that has ended: its records, model and checkpoints, not what was exported."""
+    client = make_client(load_settings())
+    check_job_id(job_id)
+    if not yes and not click.confirm(f"delete job {job_id}? It cannot be undone, and its id is not trained again"):
+        raise SystemExit(FAILURE)
+    own = client.delete(job_id, by="preflight delete")
+    deadline = time.monotonic() + DELETED_WITHIN
+    while (asked := client.deletion(own)) is not None and asked.refused is None and time.monotonic() < deadline:
+        time.sleep(0.2)
+    if asked is None:
+        click.echo(f"{own} is deleted")
+    elif asked.refused is not None:
+        raise InvalidConfig(asked.refused, field="job_id")
+    else:
+        click.echo(f"{own} is deleted once a worker of the queue runs; none has answered for {DELETED_WITHIN:g} s")
+
+
+@click.command()
 @click.argument("shell", metavar="bash|zsh|fish", shell_complete=completing("shells"))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
@@ -133,4 +187,4 @@ def completion(context: click.Context, shell: str) -> None:
     click.echo(script(context.find_root().command, shell))
 
 
-COMMANDS: Final = (cancel, completion, enqueue, jobs, resubmit, retry, run, watch)
+COMMANDS: Final = (cancel, completion, delete, enqueue, jobs, note, resubmit, retry, run, watch)

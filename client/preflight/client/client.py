@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +32,9 @@ from preflight.wire import (
 
 if TYPE_CHECKING:
     from rq import Queue
+
+    from preflight.client.delete import Deletion
+    from preflight.client.notes import Notes
 
 DEFAULT_OUTBOX: Final = "~/.local/share/preflight/outbox"
 
@@ -81,12 +84,15 @@ class Client:
                 Redis is unavailable now or loses its data later.
 
         Raises:
-            InvalidConfig: the job is larger than 64 KiB. The worker checks whether its data set and model exist.
+            InvalidConfig: the job is larger than 64 KiB, or its id is that of a deleted one. The worker checks whether
+                its data set and model exist.
             OSError: the outbox cannot be written.
             redis.exceptions.RedisError: Redis refused the job, or is a cluster; with `ensure`, a connection error is
                 not raised but in the result.
         """
         from redis.exceptions import ConnectionError, TimeoutError
+
+        from preflight.client.delete import require_not_deleted
 
         job_id = job.job_id or uuid.uuid4().hex
         payload = _payload(job, job_id)
@@ -94,6 +100,8 @@ class Client:
         if ensure:
             self._outbox.save(job_id, payload, job_timeout)
         try:
+            if job.job_id is not None:
+                require_not_deleted(self._redis, job_id)
             created = self._enqueue(job_id, payload, job_timeout)
         except (ConnectionError, TimeoutError):
             if not ensure:
@@ -131,13 +139,15 @@ class Client:
         return [job_id for job_id in self._outbox.ids() if self._resubmit(job_id)]
 
     def _resubmit(self, job_id: str) -> bool:
+        from preflight.client.delete import deleted_at
         from preflight.client.job_state import read_job
 
         entry = self._outbox.find(job_id)
         if entry is None:
             return False
         status = read_job(self._redis, job_id).status  # the outbox has jobs of one id only
-        if status not in (*ACTIVE_STATUSES, "unknown"):
+        is_deleted = deleted_at(self._redis, job_id) is not None
+        if is_deleted or status not in (*ACTIVE_STATUSES, "unknown"):
             self._outbox.delete(job_id)
             return False
         # RQ's hash or a running attempt, which restores that hash; a state alone was published after a data loss.
@@ -276,6 +286,35 @@ class Client:
             return None
         return request
 
+    def notes(self, job_id: str) -> Notes:
+        """Return the note and the tags of a job; both are empty where nobody gave it any."""
+        from preflight.client.notes import Notes
+
+        own = self.resolve(job_id)
+        return self.notes_of([own]).get(own, Notes())
+
+    def notes_of(self, job_ids: Sequence[str]) -> Mapping[str, Notes]:
+        """Return job id -> note and tags, of those jobs that have any."""
+        from preflight.client.notes import read_notes
+
+        return read_notes(self._redis, job_ids)
+
+    def annotate(self, job_id: str, *, note: str | None = None, tags: Collection[str] | None = None) -> Notes:
+        """Give a job a note or tags, in place of those it has; None leaves them. They are kept for 30 days.
+
+        Raises:
+            InvalidConfig: a text is too long, there are too many tags, or there is no such job.
+        """
+        from preflight.client.notes import write_notes
+
+        state = self.status(job_id)
+        if state.status == "unknown":
+            raise InvalidConfig(f"job {job_id!r} is not known; `preflight jobs` lists those that are", field="job_id")
+        given: dict[str, object] = {} if note is None else {"note": note}
+        if tags is not None:
+            given["tags"] = [*tags]
+        return write_notes(self._redis, state.job_id, given)
+
     def retry(self, job_id: str) -> str:
         """Enqueue a failed or cancelled job again, under its id; it resumes from its checkpoint. Returns the job's id.
 
@@ -288,6 +327,34 @@ class Client:
         record = read_job(self._redis, job_id, self._queue)
         retry_job(self._queue, record, signing_key=self._signing_key)
         return record.job_id
+
+    def delete(self, job_id: str, *, by: str = "client") -> str:
+        """Have a worker delete a job that has ended: its records, its model and its checkpoints. Returns the job's id.
+
+        What was exported stays. The id is not trained again. A job whose model an alias stands for is not deleted:
+        `deletion` says why a worker refused.
+
+        Raises:
+            preflight.client.delete.CannotDelete: the job has not ended, or is not known.
+        """
+        from preflight.client.delete import request_deletion
+        from preflight.client.job_state import read_job
+
+        record = read_job(self._redis, job_id, self._queue)
+        request_deletion(self._queue, record, by)
+        return record.job_id
+
+    def deletion(self, job_id: str) -> Deletion | None:
+        """Return the request to delete a job; None: there is none, or it was carried out."""
+        from preflight.client.delete import read_deletion
+
+        return read_deletion(self._redis, self._queue.name, job_id)
+
+    def deleted_at(self, job_id: str) -> float | None:
+        """Return when the job of this id was deleted, seconds since the epoch; None: it was not."""
+        from preflight.client.delete import deleted_at
+
+        return deleted_at(self._redis, job_id)
 
     def jobs(self, *, limit: int = DEFAULT_LIMIT, statuses: Collection[Status] = ()) -> list[JobState]:
         """Return jobs that RQ has: running ones first, then the others by their last update, newest first.

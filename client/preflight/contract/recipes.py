@@ -37,6 +37,8 @@ RECIPES: Final[Mapping[RecipeName, TrainSpec]] = {
     "best": replace(_SLOWER, epochs=40, augmentation=replace(_SLOWER.augmentation, scale=0.1)),
 }  # fmt: skip
 """Above 99.0 % of MNIST's test samples, above 99.5 %, about 99.7 %; each takes several times as long as the last."""
+REACHES: Final[Mapping[RecipeName, float]] = {"fast": 0.992, "balanced": 0.995, "best": 0.997}
+"""Share of MNIST's test samples that each gets right, rounded down from the mean over seeds in docs/benchmarks.md."""
 FREE: Final = frozenset(
     {"dataset", "train_samples", "max_steps", "validation_samples", "patience", "metric", "seed", "deterministic"}
 )  # fmt: skip
@@ -67,6 +69,18 @@ NETWORKS: Final[Mapping[str, RecipeName]] = {
     "cnn-small-valid": "fast", "cnn-valid": "balanced",
 }  # fmt: skip
 """The networks of recipes, those of versions up to 0.17.0 too: no models that a job may name without the recipe."""
+
+
+def require_network(reference: str, theirs: str, ours: str) -> None:
+    """Raise `InvalidConfig` where a job of the network `ours` starts from a model of another one, `theirs`."""
+    if theirs != ours:
+        recipe = NETWORKS.get(theirs)
+        remedy = f"set model to {theirs!r}" if recipe is None else f"set recipe to {recipe!r}"
+        raise InvalidConfig(
+            f"init_from is {reference!r}, whose network is {theirs!r}, but the job trains {ours!r}; {remedy}, or name "
+            "a model of that network",
+            field="init_from",
+        )
 
 
 def check_recipe(name: RecipeName, given: Mapping[str, object], free: Collection[str] = FREE) -> None:

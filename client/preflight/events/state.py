@@ -11,6 +11,7 @@ from preflight.events.record import EventRecord
 from preflight.redis import keys
 from preflight.wire import (
     EVENTS_KEPT,
+    EXTRA_EVENTS,
     LIFECYCLE_EVENTS,
     STATUS_BY_EVENT,
     AnyEvent,
@@ -42,7 +43,9 @@ T = TypeVar("T")
 def state_update(event: AnyEvent, record: Mapping[str, str]) -> dict[str, str]:
     """Return the fields of the state hash that an event, flattened to `record`, sets."""
     state = {name: value for name, value in latest_fields(event, record).items() if name not in HEADER_FIELDS}
-    state |= {"updated_at": record["ts"], "attempt": record["attempt"]}
+    state["attempt"] = record["attempt"]
+    if event.type not in EXTRA_EVENTS:  # a report that comes later makes the job no longer
+        state["updated_at"] = record["ts"]
     if event.type == "job_started":
         state["started_at"] = record["ts"]
     if event.type in STATUS_BY_EVENT:

@@ -11,11 +11,17 @@ QUARANTINE: Final = "preflight:quarantine"
 TOTALS: Final = "preflight:totals"
 """Hash of counters over all jobs: name -> number; see `preflight.events.counters`."""
 
+DELETED: Final = "preflight:deleted"
+"""Sorted set of the ids of deleted jobs, which are not trained again -> when they were deleted, seconds."""
+
 FAILING: Final = "preflight_failing"
 """Field of RQ's hash of a worker: its parts that have failed and are tried again; see `worker.state.supervision`."""
 
 GROUP: Final = "preflight_group"
 """Field of RQ's hash of a worker: the job in whose group it has a seat."""
+
+LIMITS: Final = "preflight_limits"
+"""Field of RQ's hash of a worker: its limits on jobs, as JSON; see `worker.admission.limits`."""
 
 RQ_SUSPENDED: Final = "rq:suspended"
 """Present, with any type, while `rq suspend` keeps the workers of all queues from taking jobs."""
@@ -39,6 +45,16 @@ def ended(queue: str) -> str:
 def datasets(queue: str) -> str:
     """Hash of the data sets that the workers of a queue have: name -> when one said so, seconds since the epoch."""
     return f"preflight:datasets:{queue}"
+
+
+def catalog(queue: str) -> str:
+    """Hash of what workers say of their data sets and models: `dataset NAME` or `model NAME` -> JSON."""
+    return f"preflight:catalog:{queue}"
+
+
+def deletions(queue: str) -> str:
+    """Hash of requests to delete a job: job id -> JSON of a `preflight.client.delete.Deletion`."""
+    return f"preflight:deletions:{queue}"
 
 
 def imports(queue: str) -> str:
@@ -114,6 +130,11 @@ def plan(job_id: str) -> str:
 def dataset(job_id: str) -> str:
     """Version of the imported data set that all attempts of a job use, as `photos@2`."""
     return f"preflight:{{{job_id}}}:dataset"
+
+
+def notes(job_id: str) -> str:
+    """Hash of the note and the tags that people gave a job; see `preflight.client.notes`."""
+    return f"preflight:{{{job_id}}}:notes"
 
 
 def group(job_id: str) -> str:
@@ -234,6 +255,10 @@ KEYS: Final = (
         "25 s; no longer one holds"),
     Key("preflight:ended:{queue}", "hash", "worker", "worker", "256 bytes an id, 32 a status, 250 a step", NONE),
     Key("preflight:datasets:{queue}", "hash", "worker", "client", "5,000 fields, 128 bytes each", "1 day"),
+    Key("preflight:catalog:{queue}", "hash", "worker", "web", "5,000 fields, 512 bytes each", "1 day"),
+    Key("preflight:deletions:{queue}", "hash", "client, web", "worker, client, web",
+        "64 bytes an id, 4 KiB a request, 50 a step", NONE),
+    Key("preflight:deleted", "zset", "worker", "worker, client, web", "1 score, or 1,000 ids", NONE),
     Key("preflight:imports:{queue}", "hash", "worker, web", "worker, web", "64 bytes a field, 100 fields", NONE),
     Key("preflight:offers:{queue}", "hash", "worker", "worker", "64 bytes a job, 40 an offer, 5,000 offers", "120 s"),
     Key("preflight:idle:{queue}", "zset", "worker", "worker", "their number; of 6 s", "60 s"),
@@ -251,6 +276,7 @@ KEYS: Final = (
     Key("preflight:{{{rq_id}}}:alias", "string", "worker, web", "worker, client, web", "64 bytes", OF_JOB),
     Key("preflight:{{{job}}}:plan", "string", "worker", "worker", "16 KiB", OF_JOB),
     Key("preflight:{{{job}}}:dataset", "string", "worker", "worker", "128 bytes", OF_JOB),
+    Key("preflight:{{{job}}}:notes", "hash", "client, web", "client, web", "256 KiB a field", "30 days"),
     Key("preflight:{{{job}}}:import", "string", "worker, web", "worker, web", "16 KiB", OF_JOB),
     Key("preflight:{{{job}}}:group", "hash", "worker", "worker", "5,000 fields, 4 KiB a message, 16 KiB a request",
         "120 s"),

@@ -121,7 +121,7 @@ class JobState(Wire):
     started_at: Timestamp | None = None
     """Start of the newest attempt, seconds since the epoch."""
     updated_at: Timestamp | None = None
-    """Time of the last event; of a queued job, when it was enqueued, else made."""
+    """Time of the last event, those of its extras left out; of a queued job, when it was enqueued, else made."""
     worker: Label | None = None
     dataset: Label | None = None
     dataset_sha256: Sha256 | None = None

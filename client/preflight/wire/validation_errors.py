@@ -24,6 +24,8 @@ KINDS: Final = {
     "bool_type": "true or false",
     "bool_parsing": "true or false",
     "string_type": "a string",
+    "string_too_long": "text of at most {max_length} characters",
+    "too_long": "a list of at most {max_length} entries",
     "string_pattern_mismatch": "text that matches {pattern}",
     "literal_error": "one of {expected}",
     "dict_type": "an object",

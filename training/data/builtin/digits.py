@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+TRAIN_SAMPLES: Final = 1500
 TEST_SAMPLES: Final = 297
 """The last 297 of the 1,797 digits are the test set."""
 

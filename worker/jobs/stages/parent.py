@@ -7,7 +7,7 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from preflight.contract.recipes import NETWORKS
+from preflight.contract.recipes import require_network
 from preflight.contract.spec import TrainSpec
 from preflight.errors import InvalidConfig
 from preflight.files.atomic_files import read_text, write_atomically
@@ -100,14 +100,7 @@ def _kept(path: Path) -> Parent | None:
 
 def _require_suitable(reference: str, found: ModelArtifact, spec: TrainSpec, store: DatasetInfo) -> None:
     """Raise `InvalidConfig` where the model is another network, or reads other images."""
-    if found.name != spec.model:
-        recipe = NETWORKS.get(found.name)
-        remedy = f"set model to {found.name!r}" if recipe is None else f"set recipe to {recipe!r}"
-        raise InvalidConfig(
-            f"init_from is {reference!r}, whose network is {found.name!r}, but the job trains {spec.model!r}; "
-            f"{remedy}, or name a model of that network",
-            field=FIELD,
-        )
+    require_network(reference, found.name, spec.model)
     if found.reads.shape != store.shape:
         theirs, ours = ("x".join(map(str, shape)) for shape in (found.reads.shape, store.shape))
         raise InvalidConfig(

@@ -211,7 +211,7 @@ def main() -> None:
     connection = open_redis(settings.redis_url)
     run = ImportRun(
         Imports(connection, settings.queue, settings.state_ttl), open_uploads(settings), settings, stop,
-        f"{worker}/import.{os.getpid()}", DatasetsChore(connection, settings.queue, settings).step,
+        f"{worker}/import.{os.getpid()}", DatasetsChore(connection, settings.queue, worker, settings).step,
     )  # fmt: skip
     try:
         ended = run.run(import_id, processes)

@@ -14,6 +14,7 @@ from worker.queue.loop.datasets import DatasetsChore
 from worker.queue.loop.forks import fork_for_extras
 from worker.queue.loop.maintainer import Maintainer
 from worker.queue.loop.shared_watch import SharedKeysWatch
+from worker.queue.maintenance.deletions import Deletions
 from worker.queue.maintenance.extras import PendingExtrasChore
 from worker.queue.maintenance.janitor import Janitor
 from worker.queue.maintenance.reaper import Reaper
@@ -55,9 +56,10 @@ class Chores:
         self.reaper = Reaper(connection, worker.queue, intake.quarantine_poison)
         self.cleaner = RegistryCleaner(connection, worker.queue, worker.name, ttl=worker.settings.state_ttl)
         self.dependents = Dependents(connection, worker.queue, worker.settings)
+        self.deletions = Deletions(connection, worker.queue, worker.settings)
         self.scheduler = Scheduler(connection, worker.queue, worker.name, enabled=with_scheduler)
         self.janitor = Janitor(worker.settings)
-        self.datasets = DatasetsChore(connection, worker.queue.name, worker.settings)
+        self.datasets = DatasetsChore(connection, worker.queue.name, worker.name, worker.settings)
         self.imports = ImportsChore(
             connection, worker.queue.name, worker.settings, worker.name, is_companion=is_companion
         )
@@ -74,7 +76,8 @@ class Chores:
             self._do((self.shared_keys, self._watch_shared_keys))
         self._do(
             (self.cleaner, self.cleaner.step), (self.janitor, self.janitor.step), (self.extras, self.extras.step),
-            (self.datasets, self.datasets.step), (self._standby, self._standby.step), (self.imports, self.imports.step),
+            (self.datasets, self.datasets.step), (self.deletions.files, self.deletions.files.step),
+            (self._standby, self._standby.step), (self.imports, self.imports.step),
         )  # fmt: skip
         return has_work
 
@@ -84,7 +87,7 @@ class Chores:
         if has_work:
             self._do(
                 (self.reaper, partial(self._reap, running)), (self.scheduler, self.scheduler.step),
-                (self.dependents, self.dependents.step),
+                (self.dependents, self.dependents.step), (self.deletions, self.deletions.step),
             )  # fmt: skip
         return has_work
 

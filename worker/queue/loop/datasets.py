@@ -1,27 +1,35 @@
-"""Names of this worker's data sets, published in Redis: `preflight enqueue` may run where only the client is."""
+"""What this worker has and takes, published in Redis: forms and `preflight enqueue` run where only the client is."""
 
 import time
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from redis import Redis
 
+from preflight.client.catalog import DATASET, MAX_BYTES, MODEL, Offered
 from preflight.client.datasets import DAY, MOST
+from preflight.contract.registry import MODELS, names
 from preflight.redis import keys
-from training.catalog.names import known_datasets
+from preflight.redis.replies import text
+from training.catalog.names import Facts, describe, known_datasets
+from worker.admission.limits import limits_of
 from worker.config.settings import Settings
 
-INTERVAL: Final = 60.0
+INTERVAL: Final = 20.0
 """Seconds between two looks at what was imported."""
 
 
 class DatasetsChore:
-    """Publishes the names of the data sets."""
+    """Publishes data sets, models and limits."""
 
-    def __init__(self, connection: Redis, queue: str, settings: Settings) -> None:
-        """Publish those below the data directory of `settings` for a queue."""
+    def __init__(self, connection: Redis, queue: str, worker: str, settings: Settings) -> None:
+        """Publish those of `settings` for a queue, in the name of `worker`."""
         self._connection = connection
         self._key = keys.datasets(queue)
-        self._data_dir = settings.data_dir
+        self._catalog = keys.catalog(queue)
+        self._worker = keys.rq_worker(worker)
+        self._settings = settings
+        self._known: dict[str, Facts] = {}
         self._next_look = 0.0
 
     def due(self) -> bool:
@@ -29,12 +37,58 @@ class DatasetsChore:
         return time.monotonic() >= self._next_look
 
     def step(self) -> None:
-        """Publish the names; raises `redis.exceptions.RedisError`."""
-        now = f"{time.time():.0f}"
-        names = known_datasets(self._data_dir)[:MOST]
-        if names:
-            pipe = self._connection.pipeline(transaction=True)
-            pipe.hset(self._key, mapping=dict.fromkeys(names, now))
+        """Publish what there is; raises `redis.exceptions.RedisError`."""
+        now = int(time.time())
+        found = known_datasets(self._settings.data_dir)[:MOST]
+        size = self._connection.hlen(self._catalog)
+        outdated = self._outdated(now) if 0 < size <= MOST else []
+        pipe = self._connection.pipeline(transaction=True)
+        if found:
+            pipe.hset(self._key, mapping=dict.fromkeys(found, f"{now}"))
             pipe.expire(self._key, DAY)
-            pipe.execute()
+        if size > MOST:  # nobody of ours wrote that much
+            pipe.delete(self._catalog)
+        elif outdated:
+            pipe.hdel(self._catalog, *outdated)
+        offered = dict(self._offered(found, now))
+        if offered:
+            pipe.hset(self._catalog, items=[part for pair in offered.items() for part in pair])
+            pipe.expire(self._catalog, DAY)
+        pipe.hset(self._worker, keys.LIMITS, limits_of(self._settings))
+        pipe.execute()
         self._next_look = time.monotonic() + INTERVAL
+
+    def _outdated(self, now: int) -> list[bytes | str]:
+        """Return fields of the catalog that no worker has renewed for a day, or that none wrote."""
+        stored = self._connection.hgetall(self._catalog)
+        return [name for name, said in stored.items() if _said_at(said) <= now - DAY]
+
+    def _offered(self, found: Sequence[str], now: int) -> Iterator[tuple[str, str]]:
+        """Yield the fields of the catalog."""
+        for name in found:
+            facts = self._described(name)
+            said = Offered(at=now) if facts is None else Offered(
+                at=now, version=None if facts.name == name else facts.name, train=facts.train, test=facts.test,
+                classes=facts.classes, shape=facts.shape, validation=facts.validation,
+            )  # fmt: skip
+            encoded = said.model_dump_json(exclude_none=True)
+            if len(encoded) <= MAX_BYTES:
+                yield f"{DATASET}{name}", encoded
+        for name in names(MODELS):
+            yield f"{MODEL}{name}", Offered(at=now).model_dump_json(exclude_none=True)
+
+    def _described(self, name: str) -> Facts | None:
+        """Return what a data set holds; that of a version is read once, as it never changes."""
+        if name not in self._known:
+            facts = describe(name, self._settings.data_dir, self._settings.cache_dir)
+            if facts is None or facts.name != name or "@" not in name:
+                return facts
+            self._known[name] = facts
+        return self._known[name]
+
+
+def _said_at(said: bytes | str) -> int:
+    try:
+        return Offered.model_validate_json(text(said)[:MAX_BYTES], extra="ignore").at
+    except ValueError:
+        return 0

@@ -39,7 +39,8 @@ class Maintainer:
         self._places = [keys.maintainer(queue.name, with_scheduler, number) for number in range(MAINTAINERS)]
         scheduled = [queue.scheduled_job_registry.key, keys.rq_ready(queue.name)] if with_scheduler else []
         self._work = [
-            queue.started_job_registry.key, queue.intermediate_queue_key, keys.ended(queue.name), *scheduled,
+            queue.started_job_registry.key, queue.intermediate_queue_key, keys.ended(queue.name),
+            keys.deletions(queue.name), *scheduled,
         ]  # fmt: skip
         self._place: str | None = None
         self._next_renewal = 0.0

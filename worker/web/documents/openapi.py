@@ -8,7 +8,7 @@ from pydantic import JsonValue, TypeAdapter
 from preflight.wire import EVENT
 from preflight.wire.json_schema import job_schema
 from worker.web.datasets.models import RelabelSamples
-from worker.web.models import CancelJobs, ChangeAlias, PromoteModel
+from worker.web.models import CancelJobs, ChangeAlias, ChangeNotes, PromoteModel
 
 REFERENCE: Final = "#/components/schemas/{model}"
 OBJECT: Final = TypeAdapter(dict[str, JsonValue])
@@ -48,6 +48,7 @@ class DocumentedApp(FastAPI):
             schemas = {
                 **_definitions("TrainJob", job_schema(REFERENCE)),
                 **_definitions("CancelJobs", CancelJobs.model_json_schema(ref_template=REFERENCE)),
+                **_definitions("ChangeNotes", ChangeNotes.model_json_schema(ref_template=REFERENCE)),
                 **_definitions("PromoteModel", PromoteModel.model_json_schema(ref_template=REFERENCE)),
                 **_definitions("ChangeAlias", ChangeAlias.model_json_schema(ref_template=REFERENCE)),
                 **_definitions("RelabelSamples", RelabelSamples.model_json_schema(ref_template=REFERENCE)),

@@ -8,11 +8,12 @@ from typing import Final, Literal
 from pydantic import ValidationError
 
 from preflight.client.job_state import STATE_FIELDS, JobRecord
+from preflight.client.notes import Notes
 from preflight.errors import InvalidConfig
 from preflight.redis.untrusted.values import MAX_NUMBER, Refused, as_json
 from preflight.wire import TrainJob
 
-Kind = Literal["text", "number", "share", "time", "duration", "flag", "status"]
+Kind = Literal["text", "tags", "number", "share", "time", "duration", "flag", "status"]
 
 TOOK: Final = (
     "CASE WHEN started IS NULL THEN NULL WHEN status = 'running' THEN :now - started ELSE updated - started END"
@@ -25,10 +26,10 @@ FIELDS: Final[Mapping[str, tuple[Kind, str]]] = {
     "speed": ("number", "speed"), "started": ("time", "started"), "updated": ("time", "updated"),
     "took": ("duration", TOOK), "batch_size": ("number", "batch_size"), "learning_rate": ("number", "learning_rate"),
     "optimizer": ("text", "optimizer"), "schedule": ("text", "schedule"), "seed": ("number", "seed"),
-    "deterministic": ("flag", "deterministic"),
+    "deterministic": ("flag", "deterministic"), "tag": ("tags", "tags"), "note": ("text", "note"),
 }  # fmt: skip
 """Name -> kind and SQL expression."""
-WORDS_IN: Final = ("job_id", "member", "model", "dataset", "recipe")
+WORDS_IN: Final = ("job_id", "member", "model", "dataset", "recipe", "tags", "note")
 """Columns in which a word is looked for."""
 COLUMNS: Final = (
     "job_id", "member", "status", "running", "words",
@@ -43,17 +44,19 @@ MAX_NUMBER_BYTES: Final = 32
 OF_REQUEST: Final = ("recipe", "batch_size", "learning_rate", "optimizer", "schedule", "seed", "deterministic")
 
 
+NO_NOTES: Final = Notes()
 Row = dict[str, str | float | None]
 """Column -> value."""
 
 
-def index_row(record: JobRecord, member: str) -> Row:
+def index_row(record: JobRecord, member: str, notes: Notes = NO_NOTES) -> Row:
     """Return the columns of a job; `member` is RQ's id by which it was found.
 
     Of a job whose fields cannot be read at all, its id and its status are known.
     """
     try:
-        found = {name: _storable(value) for name, value in _row(record, member).items()}
+        row = {**_row(record, member), "tags": "".join(f"\n{tag}" for tag in notes.tags) + "\n", "note": notes.note}
+        found = {name: _storable(value) for name, value in row.items()}
         return {**found, "words": "\n".join(str(found[name] or "") for name in WORDS_IN).lower()}
     except Exception:  # whatever one job's keys hold, the others are indexed
         header = {"job_id": record.job_id, "member": member, "status": record.status}

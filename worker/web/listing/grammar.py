@@ -70,6 +70,8 @@ def _condition(match: re.Match[str]) -> Condition:
     operator = match["operator"]
     if kind == "text":
         return _text_condition(match["name"], expression, operator, value)
+    if kind == "tags":
+        return _tags_condition(match["name"], expression, operator, value)
     sign = "=" if operator == ":" else operator
     return Condition(f"{expression} {sign} ?", [_value(match["name"], kind, value)])
 
@@ -81,6 +83,16 @@ def _text_condition(name: str, expression: str, operator: str, value: str) -> Co
         case "=" | "!=":
             return Condition(f"coalesce({expression}, '') {operator} ?", [value])
     raise InvalidConfig(f"{name} is a text and has no order; write {name}:{value[:40] or 'word'}", field="q")
+
+
+def _tags_condition(name: str, expression: str, operator: str, value: str) -> Condition:
+    """Return the condition for a part of a tag, or a whole one; the column has each on a line."""
+    match operator:
+        case ":":
+            return Condition(f"instr(lower({expression}), ?)", [value.lower()])
+        case "=" | "!=":
+            return Condition(f"instr({expression}, ?) {'>' if operator == '=' else '='} 0", [f"\n{value}\n"])
+    raise InvalidConfig(f"{name} is a text and has no order; write {name}={value[:40] or 'word'}", field="q")
 
 
 def _field(name: str, parameter: str) -> tuple[Kind, str]:

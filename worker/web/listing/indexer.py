@@ -12,10 +12,11 @@ from rq import Queue
 
 from preflight.client.job_ids import find_job_ids
 from preflight.client.job_state import read_jobs, with_requests
+from preflight.client.notes import read_notes
 from preflight.client.results import PAGE_SIZE
 from preflight.wire import is_job_id
 from worker.state.supervision import Supervisor
-from worker.web.listing.fields import OWN_FIELDS, index_row
+from worker.web.listing.fields import NO_NOTES, OWN_FIELDS, index_row
 from worker.web.listing.snapshot import MAX_JOBS, Registry, ended_registries, read_snapshot, read_whole
 from worker.web.listing.table import JobTable
 
@@ -143,7 +144,11 @@ class Indexer:
             job_ids = find_job_ids(self._queue.connection, [rq_id for rq_id in members if is_job_id(rq_id)])
             by_job = {job_id: rq_id for rq_id, job_id in job_ids.items()}
             records = with_requests(self._queue.connection, read_jobs(self._queue.connection, by_job, OWN_FIELDS))
-            rows = [index_row(record, by_job[record.job_id]) for record in records if record.status != "unknown"]
+            notes = read_notes(self._queue.connection, [record.job_id for record in records])
+            rows = [
+                index_row(record, by_job[record.job_id], notes.get(record.job_id, NO_NOTES))
+                for record in records if record.status != "unknown"
+            ]  # fmt: skip
             self.table.put({rq_id: job_ids.get(rq_id, rq_id) for rq_id in members}, rows)
             if self._is_closed:
                 return

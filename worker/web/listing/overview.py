@@ -86,6 +86,17 @@ def read_overview(redis: Redis, queue: str, *, read_only: bool = False) -> Overv
     )  # fmt: skip
 
 
+def read_workers_field(redis: Redis, queue: str, field: str) -> list[bytes]:
+    """Return a field of RQ's hash of each worker that has it; raises `redis.exceptions.RedisError`."""
+    pipe = redis.pipeline(transaction=False)
+    pipe.scard(keys.rq_workers(queue))
+    (size,) = _execute(pipe)
+    pipe = redis.pipeline(transaction=False)
+    for name in _worker_keys(redis, keys.rq_workers(queue))[:MAX_WORKERS] if 0 < _count(size) <= MAX_MEMBERS else []:
+        pipe.hget(name, field)
+    return [value for value in _execute(pipe) if isinstance(value, bytes)]
+
+
 def _worker_keys(redis: Redis, key: str) -> list[str]:
     """Return the keys of workers in RQ's set of them."""
     pipe = redis.pipeline(transaction=False)

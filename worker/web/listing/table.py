@@ -46,6 +46,16 @@ class Found:
     """Status -> number of matching jobs."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A finished job, as far as it says something about the next one like it."""
+
+    seconds: float
+    """From its start to its end."""
+    accuracy: float | None
+    epochs: float | None
+
+
 class TooSlow(InvalidConfig):
     """A search that took too long."""
 
@@ -162,6 +172,18 @@ class JobTable:
         with self._lock, self._limited():
             rows = self._database.execute(query, [*values, limit, offset]).fetchall()
             return Found(dict(rows), self.counts(conditions))
+
+    def finished_like(self, dataset: str, model: str, recipe: str | None, most: int) -> list[Ended]:
+        """Return the newest finished jobs of this data set, whatever its version, this network and this recipe."""
+        query = (
+            "SELECT updated - started, accuracy, epochs FROM jobs "
+            "WHERE status = 'finished' AND started IS NOT NULL AND updated IS NOT NULL AND "
+            "(dataset = ? OR substr(dataset, 1, ?) = ?) AND model = ? AND recipe IS ? ORDER BY updated DESC LIMIT ?"
+        )
+        versions = f"{dataset.partition('@')[0]}@"
+        with self._lock, self._limited():
+            rows = self._database.execute(query, [dataset, len(versions), versions, model, recipe, most]).fetchall()
+            return [Ended(*row) for row in rows]
 
     @contextmanager
     def _limited(self) -> Iterator[None]:

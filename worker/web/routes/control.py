@@ -1,7 +1,7 @@
 """Control: enqueue, retry and cancel jobs, unless the service is read-only."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from fastapi import Depends, FastAPI, Request
@@ -10,11 +10,14 @@ from pydantic import JsonValue, ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from preflight import Client
+from preflight.client.delete import CannotDelete
+from preflight.client.notes import Notes
 from preflight.client.retry import CannotRetry
 from preflight.errors import InvalidConfig
 from preflight.wire import read_job
 from preflight.wire.validation_errors import to_invalid_config
-from worker.web.models import CancelJobs, CancelledJobs, Cancelling, Enqueued, Refused, Retried
+from worker.models.store import ModelStore
+from worker.web.models import CancelJobs, CancelledJobs, Cancelling, ChangeNotes, Deleting, Enqueued, Refused, Retried
 from worker.web.routes.errors import BODY_ERRORS, ApiError, problems, read_json, request_body
 from worker.web.routes.jobs import require_job
 
@@ -24,9 +27,17 @@ EMPTY: Final[dict[str, JsonValue]] = {"type": "object", "maxProperties": 0}
 class ControlRoutes:
     """Routes under /v1/jobs that change jobs."""
 
-    def __init__(self, client: Client, job_timeout: int, prefix: str, *, read_only: bool) -> None:
-        """Enqueue with `client`; addresses of jobs begin with `prefix`, below which a proxy serves."""
+    def __init__(
+        self, client: Client, store: ModelStore, job_timeout: int, prefix: str, *, read_only: bool,
+        changed: Callable[[Collection[str]], None],
+    ) -> None:  # fmt: skip
+        """Enqueue with `client`; addresses of jobs begin with `prefix`, below which a proxy serves.
+
+        `changed` takes RQ's ids of jobs that the search is to read again.
+        """
         self._client = client
+        self._store = store
+        self._changed = changed
         self._job_timeout = job_timeout
         self._prefix = prefix
         self._read_only = read_only
@@ -44,6 +55,14 @@ class ControlRoutes:
             "/v1/cancel", status_code=202, tags=["jobs"], dependencies=writable, responses=problems(*BODY_ERRORS),
             openapi_extra=request_body({"$ref": "#/components/schemas/CancelJobs"}),
         )(self.cancel_jobs)  # fmt: skip
+        app.delete(
+            "/v1/jobs/{job_id}", status_code=202, tags=["jobs"], dependencies=writable,
+            responses=problems(403, 404, 409, 422),
+        )(self.delete)  # fmt: skip
+        app.post(
+            "/v1/jobs/{job_id}/notes", tags=["jobs"], dependencies=writable, responses=problems(*BODY_ERRORS, 404),
+            openapi_extra=request_body({"$ref": "#/components/schemas/ChangeNotes"}),
+        )(self.annotate)  # fmt: skip
         for action in (self.cancel, self.retry):
             app.post(
                 f"/v1/jobs/{{job_id}}/{action.__name__}", status_code=202, tags=["jobs"], dependencies=writable,
@@ -69,6 +88,18 @@ class ControlRoutes:
         await _require_empty(request, "retry")
         return await run_in_threadpool(self._retry, job_id)
 
+    async def annotate(self, job_id: str, request: Request) -> Notes:
+        """Change a job's note or its tags; what is left out stays."""
+        try:
+            change = ChangeNotes.model_validate(await read_json(request))
+        except ValidationError as error:
+            raise to_invalid_config(error, ChangeNotes.model_json_schema()) from error
+        return await run_in_threadpool(self._annotate, job_id, change)
+
+    async def delete(self, job_id: str) -> Deleting:
+        """Have a worker delete a job that has ended, with its model and checkpoints. Its id is not trained again."""
+        return await run_in_threadpool(self._delete, job_id)
+
     async def cancel_jobs(self, request: Request) -> CancelledJobs:
         """Cancel several jobs; those that have ended, or are not known, are named in the answer."""
         try:
@@ -76,6 +107,23 @@ class ControlRoutes:
         except ValidationError as error:
             raise to_invalid_config(error, CancelJobs.model_json_schema()) from error
         return await run_in_threadpool(self._cancel_jobs, job_ids)
+
+    def _delete(self, job_id: str) -> Deleting:
+        state = require_job(self._client, job_id)
+        users = self._store.naming(state.job_id)
+        if users:
+            message = f"the model of job {state.job_id!r} is in use as {', '.join(users)}; promote another one first"
+            raise ApiError(409, "in_use", message)
+        try:
+            return Deleting(job_id=self._client.delete(job_id, by="http"))
+        except CannotDelete as error:
+            raise ApiError(409, "not_deletable", error.message, error.field) from error
+
+    def _annotate(self, job_id: str, change: ChangeNotes) -> Notes:
+        state = require_job(self._client, job_id)
+        notes = self._client.annotate(state.job_id, note=change.note, tags=change.tags)
+        self._changed([state.rq_id or state.job_id])
+        return notes
 
     def _cancel_jobs(self, job_ids: Sequence[str]) -> CancelledJobs:
         cancelled: list[Cancelling] = []

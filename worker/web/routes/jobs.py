@@ -49,8 +49,12 @@ class JobRoutes:
         state = require_job(self._client, job_id)
         result = self._client.result(state.job_id) if state.status == "finished" else None
         position = self._client.position(job_id) if state.status == "queued" else None
+        notes, asked = self._client.notes(state.job_id), self._client.deletion(state.job_id)
         return JobDetail(
-            **state.model_dump(exclude_none=True), position=position, result=result, config=_configuration(state)
+            **state.model_dump(exclude_none=True), position=position, result=result, config=_configuration(state),
+            note=notes.note or None, tags=notes.tags or None,
+            deleting=True if asked is not None and asked.refused is None else None,
+            kept_because=None if asked is None else asked.refused,
         )  # fmt: skip
 
     def request(self, job_id: str) -> Mapping[str, object]:
@@ -79,6 +83,8 @@ def require_job(client: Client, job_id: str) -> JobState:
     """Return the state of a job by its id or RQ's; raises `ApiError` for an unknown one."""
     state = client.status(job_id) if is_job_id(job_id) else None
     if state is None or state.status == "unknown":
-        message = f"job {ascii(job_id)[:80]} is not known; GET /v1/jobs lists those that are"
+        gone = is_job_id(job_id) and client.deleted_at(job_id) is not None
+        what = "was deleted" if gone else "is not known"
+        message = f"job {ascii(job_id)[:80]} {what}; GET /v1/jobs lists those that are there"
         raise ApiError(404, "unknown_job", message)
     return state

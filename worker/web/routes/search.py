@@ -8,6 +8,7 @@ from fastapi import FastAPI, Query
 from redis import Redis
 
 from preflight.client.job_state import JobRecord, read_jobs, with_requests
+from preflight.client.notes import Notes, read_notes
 from preflight.wire import Count, JobState, Status
 from worker.web.listing.fields import FIELDS
 from worker.web.listing.grammar import MAX_LENGTH, parse_order, parse_search
@@ -30,6 +31,8 @@ class ListedJob(JobState):
 
     position: Count | None = None
     """Of a job in the queue: number of jobs before it."""
+    note: str | None = None
+    tags: tuple[str, ...] | None = None
 
 
 class SearchResult(ApiModel):
@@ -85,12 +88,17 @@ class SearchRoutes:
         index = self._indexer.refresh()
         found = self._indexer.table.find(conditions, statuses, order, offset=offset, limit=limit)
         records = with_requests(self._redis, read_jobs(self._redis, found.ids))
+        notes = read_notes(self._redis, [record.job_id for record in records])
         return SearchResult(
-            jobs=tuple(_listed(record, index.positions) for record in records if record.status != "unknown"),
+            jobs=tuple(
+                _listed(record, index.positions, notes.get(record.job_id))
+                for record in records if record.status != "unknown"
+            ),
             matching=found.matching, counts=index.counts, complete=index.complete,
         )  # fmt: skip
 
 
-def _listed(record: JobRecord, positions: Mapping[str, int]) -> ListedJob:
+def _listed(record: JobRecord, positions: Mapping[str, int], notes: Notes | None) -> ListedJob:
     position = positions.get(record.rq_id) if record.status == "queued" else None
-    return ListedJob(**record.state().model_dump(exclude_none=True), position=position)
+    note, tags = (None, None) if notes is None else (notes.note or None, notes.tags or None)
+    return ListedJob(**record.state().model_dump(exclude_none=True), position=position, note=note, tags=tags)

@@ -1,23 +1,32 @@
 """Table of `preflight jobs`."""
 
+from __future__ import annotations
+
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from preflight.cli.formatting.text import columns, printable
 from preflight.numbers import format_age, plural
 from preflight.wire import JobState
 
+if TYPE_CHECKING:
+    from preflight.client.notes import Notes
+
 WAITING: Final = ("scheduled", "deferred", "rate_limited")
 """RQ's statuses of a job that waits for its time, for another job, or for its turn."""
 
 
-def job_table(states: Sequence[JobState]) -> str:
-    """Return jobs as aligned columns."""
+def job_table(states: Sequence[JobState], notes: Mapping[str, Notes]) -> str:
+    """Return jobs as aligned columns, with their tags where one has any."""
     if not states:
         return "no jobs"
-    head = ("JOB", "STATUS", "DATASET", "MODEL", "UPDATED", "TOOK", "EPOCH", "ACCURACY", "WHY")
-    return columns([head, *(_row(state, time.time()) for state in states)])
+    head: tuple[str, ...] = ("JOB", "STATUS", "DATASET", "MODEL", "UPDATED", "TOOK", "EPOCH", "ACCURACY", "WHY")
+    rows: list[tuple[str, ...]] = [_row(state, time.time()) for state in states]
+    tags = [printable(" ".join(notes[state.job_id].tags)) if state.job_id in notes else "" for state in states]
+    if any(tags):
+        head, rows = (*head, "TAGS"), [(*row, tag) for row, tag in zip(rows, tags, strict=True)]
+    return columns([head, *rows])
 
 
 def _row(state: JobState, now: float) -> tuple[str, ...]:

@@ -90,16 +90,22 @@ def test_an_accuracy_is_scaled_by_what_comes_after_the_first_tenth(browser: Brow
     browser.open(service.url)
     script = """
     const done = arguments[0];
-    import("/page/views/charts/scales.js").then(({ accuracyRange, logRange, rangeFromZero }) => {
+    import("/page/views/charts/scales.js").then(({ accuracyRange, logRange, logSplits, rangeFromZero }) => {
       const points = [[0, 0.1], [0.5, 0.3], [1, 0.6], [5, 0.9], [10, 0.98]].map((point) => point);
       const losses = [[0, 2.3], [1, 0], [2, 0.01]];
       done([accuracyRange({ points }), logRange({ points: losses }), rangeFromZero({ low: 1, high: 2 }),
-        logRange({ points: [[0, 0.5], [1, 3.3e-9]] }), logRange({ points: [[0, 3.3e-9]] })]);
+        logRange({ points: [[0, 0.5], [1, 3.3e-9]] }), logRange({ points: [[0, 3.3e-9]] }),
+        accuracyRange({ points, lines: [points, [[1, 0.2]]] }),
+        logSplits(null, 1, 0.5, 1e26), logSplits(null, 1, 0.02, 3)]);
     });
     """
     found = browser.driver.execute_async_script(script)
     assert isinstance(found, list)
-    (low, high), (least, most), from_zero, *tiny = found
+    (low, high), (least, most), from_zero, *tiny, of_two, wide, narrow = found
+    assert of_two[0] < 0.2  # the short run is not left out
+    assert 3 <= len(wide) <= 8
+    assert narrow[-3:] == [1, 2, 3]
+    assert len(narrow) == 8 + 9 + 3
     assert tiny == [[1e-8, pytest.approx(0.55)], [1e-8, pytest.approx(2e-8)]]
     assert 0.5 < low < 0.6
     assert 0.98 < high <= 1

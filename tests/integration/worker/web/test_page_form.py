@@ -35,7 +35,7 @@ const said = {};
 for (const field of document.querySelectorAll("main input[type=text], main textarea")) {
   const before = field.value;
   field.value = arguments[0];
-  if (field.name !== "calibration_knobs") document.querySelector("form.job-form button").click();
+  if (field.name !== "calibration_knobs") document.querySelector("form.job-form button[type=submit]").click();
   said[field.name] = document.getElementById(`field-${field.name}-problem`).textContent;
   field.value = before;
 }
@@ -50,6 +50,16 @@ def enter(browser: Browser, name: str, text: str) -> None:
     field.send_keys(text)
 
 
+def choose(browser: Browser, recipe: str) -> None:
+    browser.ask("document.querySelector(arguments[0]).click()", f"[name='recipe'][value='{recipe}']")
+
+
+def unfold(browser: Browser, group: str) -> None:
+    """Open a group of settings, so that its fields can be reached."""
+    groups = "[...document.querySelectorAll('form details')]"
+    browser.ask(f"{groups}.find((one) => one.innerText.startsWith(arguments[0])).open = true", group)
+
+
 def start(browser: Browser) -> None:
     browser.click("form button[type=submit]")
 
@@ -60,15 +70,22 @@ def test_a_job_is_started_and_run_again_with_one_change(
     """Only what differs from the defaults is sent; the second form has the first job's request."""
     browser.open(service.url)
     browser.click(".list-head .button")
-    browser.see("learning rate", "form")
+    browser.see("My own settings", "form")
+    browser.see("How long it takes is not known yet", ".summary")
     browser.picture("form")
-    enter(browser, "dataset", "digits")
+    enter(browser, "dataset", "digits")  # no worker has said what it has, so that names are entered
+    choose(browser, "")
     enter(browser, "model", "cnn")
+    unfold(browser, "Training")
     enter(browser, "batch_size", "32")
-    enter(browser, "job_id", "first")
-    browser.click("details:first-of-type summary")
-    Select(browser.find("[name='calibrate']")).select_by_visible_text("false")
     enter(browser, "label_smoothing", "0.1")
+    unfold(browser, "Start, name and repetition")
+    enter(browser, "job_id", "first")
+    unfold(browser, "Workers and speed")
+    Select(browser.find("[name='calibrate']")).select_by_visible_text("no")
+    browser.see("Batch size, Label smoothing", "details summary")
+    browser.see("Trains cnn for 1 epoch on digits", ".summary")
+    browser.picture("form-open")
     start(browser)
     browser.see("first", "h1")
     request = client.request("first")
@@ -81,6 +98,7 @@ def test_a_job_is_started_and_run_again_with_one_change(
     browser.click(".actions a")
     browser.see("The settings are those of first", "form")
     assert browser.find("[name='label_smoothing']").get_attribute("value") == "0.1"
+    unfold(browser, "Training")
     enter(browser, "epochs", "2")
     browser.picture("run-again")
     start(browser)
@@ -97,12 +115,13 @@ def test_a_seed_that_no_number_of_the_browser_holds(browser: Browser, service: S
     client.enqueue(digits_job(job_id="long", seed=2**63 - 1, epoch_samples=640))
     browser.open(f"{service.url}/#/new?from=long")
     browser.see("The settings are those of long", "form")
+    unfold(browser, "Start, name and repetition")
     assert browser.find("[name='seed']").get_attribute("value") == str(2**63 - 1)
-    browser.see("at least 0 and at most 9,223,372,036,854,775,807", "form")
+    unfold(browser, "Samples")
     assert browser.find("[name='epoch_samples']").get_attribute("value") == "640"
     enter(browser, "seed", str(2**63))
     start(browser)
-    browser.see('seed is "9223372036854775808", but must be a whole number', "[id='field-seed-problem']")
+    browser.see("at least 0 and at most 9,223,372,036,854,775,807", "[id='field-seed-problem']")
     enter(browser, "seed", str(2**53 + 1))
     enter(browser, "job_id", "other")
     start(browser)
@@ -120,7 +139,10 @@ def test_bad_input_is_one_sentence_at_its_field(browser: Browser, service: Servi
     """Markup is text in every field, and nothing that was entered is lost."""
     client.enqueue(digits_job(job_id="taken"))
     browser.open(f"{service.url}/#/new")
-    browser.see("learning rate", "form")
+    browser.see("More settings", "form")
+    choose(browser, "")
+    for group in ("Training", "Start, name and repetition"):
+        unfold(browser, group)
     for name, text, sentence in (
         ("epochs", "0", 'epochs is "0", but must be a whole number, at least 1 and at most 10,000.'),
         ("learning_rate", "fast", "must be a number, more than 0 and at most 100"),
@@ -142,7 +164,7 @@ def test_bad_input_is_one_sentence_at_its_field(browser: Browser, service: Servi
     browser.see("job_id is taken, which is taken; choose another.", "main")
     browser.picture("form-problem")
     enter(browser, "job_id", "")
-    Select(browser.find("[name='recipe']")).select_by_visible_text("fast")
+    choose(browser, "fast")
     assert browser.find("[name='batch_size']").get_attribute("disabled")
     assert client.ids() == ["taken"]
     assert browser.complaints(besides=("network",)) == []
@@ -154,9 +176,9 @@ def test_a_newer_service_has_fields_that_the_page_does_not_know(browser: Browser
     browser.see("No jobs yet")
     browser.ask(NEWER)
     browser.ask("location.hash = '#/new'")
-    browser.see("learning rate", "form")
-    browser.click("details:first-of-type summary")
-    browser.see("a newer field; at least 2 and at most 9", "form")
+    browser.see("More settings", "form")
+    unfold(browser, "Others")
+    browser.see("a newer field", "form")
     enter(browser, "blend", "[{")
     start(browser)
     browser.see("blend is not JSON", "form")
@@ -176,7 +198,9 @@ def test_a_token_that_expires_loses_nothing_that_was_entered(
         browser.find("dialog input").send_keys(TOKEN, Keys.ENTER)
         browser.see("No jobs yet")
         browser.ask("location.hash = '#/new'")
+        browser.see("More settings", "form")
         enter(browser, "dataset", "digits")
+        unfold(browser, "Start, name and repetition")
         enter(browser, "job_id", "kept")
         browser.ask("sessionStorage.setItem('preflight token', 'an-old-one-that-is-refused')")
         start(browser)

@@ -92,7 +92,7 @@ def test_a_job_without_enough_workers_waits_again(browser: Browser, service: Ser
 @pytest.mark.slow
 def test_the_form_takes_a_number_of_workers_or_a_range(browser: Browser, service: Service, client: Client) -> None:
     browser.open(f"{service.url}/#/new")
-    browser.see("learning rate", "form")
+    browser.see("More settings", "form")
     browser.ask("for (const one of document.querySelectorAll('form details')) one.open = true")
     field = browser.find("[name='workers']")
     for text, said in REFUSED.items():

@@ -49,3 +49,8 @@ def test_a_job_without_enough_workers_waits_again_and_says_why() -> None:
 def test_the_end_has_its_message() -> None:
     failed = event("job_failed", reason="timeout", message="it took too long")
     assert state_update(failed, flatten(failed))["message"] == "it took too long"
+
+
+def test_a_report_that_comes_later_makes_the_job_no_longer() -> None:
+    report = event("report_ready", report="/artifacts/job/report.html")
+    assert state_update(report, flatten(report)) == {"report": "/artifacts/job/report.html", "attempt": "1"}

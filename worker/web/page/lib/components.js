@@ -1,7 +1,10 @@
 // Components that several views show.
 
-import { h, svg } from "./dom.js";
+import { h, setText, svg } from "./dom.js";
+import { age, exactly } from "./format.js";
 
+/** Ages are kept up this often. */
+const AGE_MS = 10_000;
 /** Icon of a status, on 16 by 16: colour is never the only difference. */
 const ICONS = {
   queued: ["M8 2.5a5.5 5.5 0 1 0 0 11a5.5 5.5 0 1 0 0-11z"],
@@ -38,6 +41,21 @@ export function backToJobs() {
 export function jobAddress(id) {
   return `#/jobs/${encodeURIComponent(id)}`;
 }
+
+/** Return a link to the jobs whose field has a value. */
+export function jobsWith(field, value) {
+  return h("a", { href: `#/?${new URLSearchParams({ q: `${field}:${value}` })}`, title: `Jobs of this ${field}` }, value);
+}
+
+/** Return a time as its age, which is kept up; the exact one is its title. */
+export function ago(ts) {
+  const when = new Date(ts * 1000);
+  return h("time.ago", { datetime: when.toISOString(), title: exactly(ts), "data-ts": ts }, age(ts));
+}
+
+setInterval(() => {
+  for (const time of document.querySelectorAll("time.ago")) setText(time, age(Number(time.dataset.ts)));
+}, AGE_MS);
 
 /** Return a section with its heading. */
 export function panel(title, ...children) {

@@ -51,8 +51,7 @@ export function reorder(parent, elements) {
 }
 
 /** Return a button that copies `text`, or what it returns; without a clipboard it selects `source` instead. */
-export function copyButton(text, source) {
-  const label = "Copy";
+export function copyButton(text, source, label = "Copy") {
   const button = h("button.quiet", { type: "button", click: copy }, label);
   async function copy() {
     try {

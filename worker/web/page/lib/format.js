@@ -41,6 +41,13 @@ export function duration(value) {
   return `${number(Math.floor(whole / 86400), 0)}${THIN}days`;
 }
 
+/** A duration that is not known better: about 3 s, about 2 min. */
+export function roughly(value) {
+  if (value < 90) return `about ${Math.max(1, Math.round(value))}${THIN}s`;
+  const minutes = Math.round(value / 60);
+  return minutes < 90 ? `about ${minutes}${THIN}min` : `about ${Math.floor(minutes / 60)}${THIN}h ${minutes % 60}${THIN}min`;
+}
+
 /** The age of a time stamp in its largest unit: 12 s ago. */
 export function age(ts) {
   const past = Math.max(0, Date.now() / 1000 - ts);
@@ -52,6 +59,11 @@ export function age(ts) {
     [1, "s"],
   ].find(([least]) => past >= least);
   return `${Math.floor(past / size)}${THIN}${unit} ago`;
+}
+
+/** A time stamp in full, in the time zone of the reader: 29 November 2026, 14:03:07 GMT+2. */
+export function exactly(ts) {
+  return `${new Date(ts * 1000).toLocaleString("en-GB", { dateStyle: "long", timeStyle: "medium" })} ${zone()}`;
 }
 
 /** A time stamp of today as 14:03:07, of another day with its date. */

@@ -5,9 +5,24 @@ import { confirmDialog, h } from "./dom.js";
 const KEY = "preflight token"; // in sessionStorage: an address or a cookie would be kept elsewhere
 let pending = null; // one dialog, however many requests are refused
 
+let kept = null; // where the browser stores nothing
+
 /** Return the token of this tab, or null. */
 export function token() {
-  return sessionStorage.getItem(KEY);
+  try {
+    return sessionStorage.getItem(KEY);
+  } catch {
+    return kept;
+  }
+}
+
+function keep(given) {
+  kept = given;
+  try {
+    sessionStorage.setItem(KEY, given);
+  } catch {
+    // for as long as the page is open
+  }
 }
 
 /** Ask for a token; resolves to whether one was entered. `refused` is the token that was not accepted. */
@@ -26,6 +41,6 @@ async function askForToken(refused) {
     input,
   ];
   if (!(await confirmDialog("A token is needed", parts, { yes: "Enter", no: "Not now" }))) return false;
-  sessionStorage.setItem(KEY, input.value.trim());
+  keep(input.value.trim());
   return true;
 }

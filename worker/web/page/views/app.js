@@ -5,6 +5,8 @@ import { Problem } from "../lib/api.js";
 import { errorMessage } from "../lib/components.js";
 import { Connection } from "../lib/connection.js";
 import { fill, h } from "../lib/dom.js";
+import { listenToKeys } from "../lib/keyboard.js";
+import { setTab } from "../lib/tab.js";
 import { showComparison } from "./compare/compare.js";
 import { showData } from "./data/data.js";
 import { showDataset } from "./data/dataset.js";
@@ -22,6 +24,7 @@ async function route(moveFocus) {
   current = new AbortController();
   const { signal } = current;
   connection.clear();
+  setTab("preflight");
   const [path, query] = location.hash.slice(1).split("?");
   const id = jobIdOf(path);
   const given = new URLSearchParams(query);
@@ -41,7 +44,7 @@ async function route(moveFocus) {
 /** Show the view of an address. */
 function show(path, id, given, context) {
   if (id !== null) return showJob(main, id, context);
-  if (path === "/new") return showForm(main, given.get("from"), context, given.get("dataset"));
+  if (path === "/new") return showForm(main, given, context);
   if (path === "/compare") return showComparison(main, given.getAll("job"), context);
   if (path === "/data") return showData(main, context);
   if (path.startsWith("/data/")) return showDataset(main, decoded(path.slice("/data/".length)), context);
@@ -67,5 +70,6 @@ function showLocked() {
   fill(main, errorMessage("This service is locked", "Its jobs are shown once the token is entered.", h("p", button)));
 }
 
+listenToKeys();
 addEventListener("hashchange", () => route(true));
 route(false);

@@ -12,7 +12,8 @@ from worker.web.listing.grammar import MAX_LENGTH, parse_order, parse_search
     ("accuracy>=.5", "accuracy >= ?", [0.5]), ("loss<1e-3", "loss < ?", [0.001]), ("speed:10k", "speed = ?", [10_000]),
     ("status:failed", "status = ?", ["failed"]), ("deterministic=true", "deterministic = ?", [1]),
     ("seed:9223372036854775807", "seed = ?", [2**63 - 1]), ("seed>9223372036854775808", "seed > ?", [2.0**63]),
-    ("started>1970-01-01T00:00:10+00:00", "started > ?", [10]),
+    ("started>1970-01-01T00:00:10+00:00", "started > ?", [10]), ("tag:Base", "instr(lower(tags), ?)", ["base"]),
+    ("tag=base", "instr(tags, ?) > 0", ["\nbase\n"]), ("tag!=base", "instr(tags, ?) = 0", ["\nbase\n"]),
 ])  # fmt: skip
 def test_a_term_is_a_condition(text: str, sql: str, values: list[object]) -> None:
     (found,) = parse_search(text)

@@ -4,7 +4,7 @@ import { h, setText } from "../../lib/dom.js";
 import { NONE, number } from "../../lib/format.js";
 import { nearest, shown, smoothed } from "./lines.js";
 import { drawResumes } from "./resumes.js";
-import { logRange, logTick, plainTick, ticks } from "./scales.js";
+import { axisWidth, logLabels, logRange, logSplits, logTick, plainTick, ticks } from "./scales.js";
 
 const HEIGHT = 190;
 /** More validations than these are a line, because their points would touch. */
@@ -103,7 +103,7 @@ export class Chart {
       },
       axes: [
         { ...axis, size: 24, space: 40, grid: { show: false }, values: ticks(plainTick) },
-        { ...axis, size: 46, space: 32, values: yTicks },
+        { ...axis, size: axisWidth, space: 32, values: yTicks, ...(this.#isLog ? { splits: logSplits, filter: logLabels } : {}) },
       ],
       series: [
         {},

@@ -6,7 +6,7 @@ import { fill, h } from "../../lib/dom.js";
 import { toJson } from "../../lib/json.js";
 import { Overlay } from "./overlay.js";
 import { asCsv, download } from "./take_away.js";
-import { METRICS, PLAN, settingRows, table } from "./tables.js";
+import { METRICS, PLAN, onOneDataset, settingRows, table } from "./tables.js";
 
 const POLL_INTERVAL_MS = 5000;
 
@@ -57,7 +57,8 @@ class ComparisonView {
 
   show(found) {
     this.#found = found;
-    fill(this.#results, table("Results", found, METRICS));
+    const apart = h("p.note", "The runs have different data sets, so no figure is marked as the best.");
+    fill(this.#results, table("Results", found, METRICS), !onOneDataset(found.jobs) && apart);
     const hasPlan = found.jobs.some(({ plan }) => plan);
     fill(this.#plans, hasPlan ? table("Plans and predictions", found, PLAN) : h("p.note", "No run has chosen a plan yet."));
     this.#showSettings();

@@ -2,7 +2,7 @@
 
 import { fill, h, svg } from "../../lib/dom.js";
 import { number, percent, speed } from "../../lib/format.js";
-import { accuracyRange, logRange, logTick, percentTick, plainTick, rangeFromZero, ticks } from "../charts/scales.js";
+import { accuracyRange, axisWidth, logLabels, logRange, logSplits, logTick, percentTick, plainTick, rangeFromZero, ticks } from "../charts/scales.js";
 
 const HEIGHT = 220;
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [4, 2]];
@@ -72,8 +72,8 @@ export class Overlay {
     const grid = { stroke: colour("--hair"), width: 1 };
     const axis = { stroke: colour("--soft"), font, grid, ticks: { show: false }, gap: 6 };
     const lines = this.#jobs.map((job) => job.curves[curve] ?? { epochs: [], values: [] });
-    const points = lines.flatMap(({ epochs, values }) => epochs.map((epoch, index) => [epoch, values[index]]));
-    points.sort(([one], [other]) => one - other);
+    const drawnLines = lines.map(({ epochs, values }) => epochs.map((epoch, index) => [epoch, values[index]]));
+    const points = drawnLines.flat();
     const drawn = (value) => (isLog && value <= 0 ? null : value); // no logarithm
     const data = uPlot.join(lines.map(({ epochs, values }) => [epochs, values.map(drawn)]));
     const series = lines.map(({ values }, index) => ({
@@ -89,10 +89,16 @@ export class Overlay {
       legend: { show: false },
       padding: [12, 12, 0, 0],
       cursor: { show: false },
-      scales: { x: { time: false }, y: { distr: isLog ? 3 : 1, range: () => range({ points }) } },
+      scales: { x: { time: false }, y: { distr: isLog ? 3 : 1, range: () => range({ points, lines: drawnLines }) } },
       axes: [
         { ...axis, size: 24, space: 40, grid: { show: false }, values: ticks(plainTick) },
-        { ...axis, size: 46, space: 32, values: isLog ? (_plot, values) => values.map(logTick) : ticks(tick) },
+        {
+          ...axis,
+          size: axisWidth,
+          space: 32,
+          values: isLog ? (_plot, values) => values.map(logTick) : ticks(tick),
+          ...(isLog ? { splits: logSplits, filter: logLabels } : {}),
+        },
       ],
       series: [{}, ...series],
     };

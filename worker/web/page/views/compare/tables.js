@@ -57,9 +57,11 @@ export function table(name, { jobs }, rows) {
   const heads = jobs.map(({ state }, index) =>
     h("th.n", { scope: "col" }, swatch(index), h("a", { href: jobAddress(state.job_id) }, state.job_id)),
   );
+  const isComparable = onOneDataset(jobs);
   const filled = rows.map((row) => [row, jobs.map(row.value)]).filter(([, values]) => values.some(isKnown));
   const body = filled.map(([{ name: label, text, best, differs }, values]) => {
-    const winner = best && values.filter(isKnown).length > 1 ? best(...values.filter(isKnown)) : undefined;
+    const compared = best && isComparable && values.filter(isKnown).length > 1;
+    const winner = compared ? best(...values.filter(isKnown)) : undefined;
     const cell = (value) => h(isKnown(value) && value === winner ? "td.n.best" : "td.n", isKnown(value) ? text(value) : NONE);
     return h(differs ? "tr.differs" : "tr", h("th", { scope: "row" }, label), values.map(cell));
   });
@@ -67,8 +69,13 @@ export function table(name, { jobs }, rows) {
   return h(
     "div.wide",
     { role: "region", "aria-label": name, tabindex: "0" },
-    h("table", h("caption", name), head, h("tbody", body)),
+    h(jobs.length === 2 ? "table.pair" : "table", h("caption", name), head, h("tbody", body)),
   );
+}
+
+/** Whether all runs have one data set: on others, a figure is not better or worse. */
+export function onOneDataset(jobs) {
+  return new Set(jobs.map(({ state }) => state.dataset?.split("@")[0])).size < 2;
 }
 
 function isKnown(value) {

@@ -27,7 +27,7 @@ export class TryIt {
   #isAsking = false;
   #next = null;
 
-  constructor(path, signal) {
+  constructor(path, signal, hasHeading = true) {
     this.#path = path;
     this.#signal = signal;
     const file = h("input", { type: "file", accept: "image/*", hidden: true, change: taken });
@@ -40,7 +40,8 @@ export class TryIt {
     const clear = h("button", { type: "button", click: () => this.#clear() }, "Clear");
     const note = h("p.note", "Or drop a picture here. It is prepared as by ", h("code", "preflight predict"), ".");
     const answer = h("div", this.#answer, this.#error, h("div.buttons", clear, choose, file), note, this.#list);
-    this.element = panel("Try it", h("div.try", this.#canvas, answer));
+    const inner = h("div.try", this.#canvas, answer);
+    this.element = hasHeading ? panel("Try it", inner) : inner;
     this.#listen();
     this.#clear();
   }
@@ -125,7 +126,7 @@ export class TryIt {
     try {
       const found = await request(`${this.#path}/predict`, { body: picture, signal: this.#signal });
       setText(this.#error, "");
-      this.#show(found);
+      this.#show(found.classes ? found : ofAlias(found));
     } catch (problem) {
       if (this.#signal.aborted) return;
       setText(this.#error, problem.message);
@@ -149,6 +150,12 @@ export class TryIt {
     );
     fill(this.#list, rows);
   }
+}
+
+/** The answer of a model with a name, as that of a job is. */
+function ofAlias({ class: name, probability: confidence, probabilities }) {
+  const classes = Object.keys(probabilities);
+  return { label: classes.indexOf(name), name, classes, confidence, probabilities: Object.values(probabilities) };
 }
 
 /** Return a picture of at most `SMALL_SIDE` pixels a side, as PNG. */

@@ -1,7 +1,8 @@
-// One field of the form: its control, bounds and default in words, and its value. Empty: the default.
+// One field of the form: its control, its default, what it means, and its value. Empty: the default.
 
 import { h, setText } from "../../lib/dom.js";
 import { parseJson, toJson } from "../../lib/json.js";
+import { meaningOf, nameOf } from "./groups.js";
 
 /** Return the control of a field; `path` names it as the service does: plan.threads. */
 export function createField(path, schema, given) {
@@ -26,9 +27,16 @@ class Field {
       placeholder: shown(schema.default, schema),
       required: schema.isRequired,
     });
-    if (given !== undefined && given !== null) this.#control.value = shown(given, schema);
-    const hint = h("small", { id: `${id}-hint` }, hintOf(schema));
-    this.element = h("div.field", h("label", { for: id }, label(path)), this.#control, hint, this.#problem);
+    if (given !== undefined && given !== null) this.#fill(given);
+    const hint = h("small", { id: `${id}-hint` }, hintOf({ ...schema, description: meaningOf(path, schema.description) }));
+    this.element = h("div.field", h("label", { for: id }, nameOf(path)), this.#control, hint, this.#problem);
+  }
+
+  /** Offer values; others may be entered. */
+  suggest(values) {
+    const list = h("datalist", { id: `${this.#control.id}-list` }, values.map((value) => h("option", { value })));
+    this.#control.setAttribute("list", list.id);
+    this.element.append(list);
   }
 
   get fields() {
@@ -41,7 +49,7 @@ class Field {
     this.#control.disabled = isFixed;
     if (isFixed) this.#control.value = "";
     const text = isFixed ? `${shown(value, this.#schema)}, by the recipe` : shown(this.#schema.default, this.#schema);
-    if (this.#control.tagName === "SELECT") setText(this.#control.options[0], isFixed ? text : `default: ${text || "none"}`);
+    if (this.#control.tagName === "SELECT") setText(this.#control.options[0], isFixed ? text : usual(text, this.#schema));
     else this.#control.placeholder = text;
   }
 
@@ -49,11 +57,21 @@ class Field {
     this.#control.addEventListener("change", () => listener(this.#control.value));
   }
 
+  #fill(given) {
+    const { kind, enum: names } = this.#schema;
+    if (names && !names.includes(given)) this.#control.append(h("option", { value: String(given), disabled: true }, `${given}, which no worker has`));
+    this.#control.value = kind === "boolean" ? String(given) : shown(given, this.#schema);
+  }
+
+  get isFixed() {
+    return this.#control.disabled;
+  }
+
   /** Return the value, undefined for the default; raises an Error with one sentence. */
   read() {
     const text = this.#control.disabled ? "" : this.#control.value.trim();
     if (text === "") {
-      if (this.#schema.isRequired) throw new Error(`${this.#path} is missing; enter it.`);
+      if (this.#schema.isRequired) throw new Error(`${this.#path} is missing; ${this.#schema.enum ? "choose" : "enter"} it.`);
       return undefined;
     }
     return parse(this.#path, text, this.#schema);
@@ -70,7 +88,7 @@ class Field {
   }
 }
 
-/** The fields of an object, behind its name. */
+/** The fields of an object. */
 class Group {
   #fields;
   #path;
@@ -79,10 +97,8 @@ class Group {
     this.#path = path;
     const pairs = Object.entries(fields).map(([name, schema]) => [name, createField(`${path}.${name}`, schema, given?.[name])]);
     this.#fields = Object.fromEntries(pairs);
-    const isGiven = pairs.some(([, field]) => field.read() !== undefined);
-    const inner = h("div.fields", pairs.map(([, field]) => field.element));
     const about = description ? h("p.note", description) : null;
-    this.element = h("details", { open: isGiven }, h("summary", label(path)), about, inner);
+    this.element = h("div.whole-row", about, h("div.fields", pairs.map(([, field]) => field.element)));
   }
 
   get fields() {
@@ -111,8 +127,9 @@ class Group {
 function control(schema, attributes) {
   const { kind, enum: values } = schema;
   if (kind === "choice" || kind === "boolean") {
-    const options = (values ?? [true, false]).map((value) => h("option", { value: String(value) }, String(value)));
-    const fallback = h("option", { value: "" }, `default: ${attributes.placeholder || "none"}`);
+    const shownAs = (value) => schema.labels?.[value] ?? (kind === "boolean" ? (value ? "yes" : "no") : String(value));
+    const options = (values ?? [true, false]).map((value) => h("option", { value: String(value) }, shownAs(value)));
+    const fallback = h("option", { value: "" }, usual(attributes.placeholder, schema));
     return h("select", { ...attributes, placeholder: null }, fallback, options);
   }
   if (kind === "json") return h("textarea", { ...attributes, rows: "2", spellcheck: "false" });
@@ -130,7 +147,7 @@ function parse(path, text, schema) {
     case "boolean":
       return text === "true";
     case "choice":
-      return schema.enum.find((value) => String(value) === text);
+      return schema.enum.find((value) => String(value) === text) ?? text;
     case "list":
       return text.split(",").map((part) => part.trim());
     case "string":
@@ -190,7 +207,7 @@ function hintOf(schema) {
     range: "a number, or a range such as 1-4",
     json: "as JSON",
   }[schema.kind];
-  return [inWords(schema.description ?? ""), boundsOf(schema), kind].filter(Boolean).join("; ");
+  return [inWords(schema.description ?? ""), kind].filter(Boolean).join("; ");
 }
 
 /** A description as the other hints are: in lower case, and a field without a value is an empty one. */
@@ -199,13 +216,14 @@ function inWords(text) {
   return plainText.replace(/^[A-Z](?=[a-z ])/, (letter) => letter.toLowerCase());
 }
 
+function usual(text, { isRequired }) {
+  return isRequired ? "Choose one" : `default: ${text || "none"}`;
+}
+
 function shown(value, { kind }) {
   if (value === null || value === undefined) return "";
+  if (kind === "boolean") return value ? "yes" : "no";
   if (kind === "json") return toJson(value);
   if (kind === "range" && value.min !== undefined) return `${value.min}-${value.max}`;
   return Array.isArray(value) ? value.join(", ") : String(value);
-}
-
-function label(path) {
-  return path.split(".").at(-1).replaceAll("_", " ");
 }

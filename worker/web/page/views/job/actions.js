@@ -1,8 +1,9 @@
 // What can be done with a job: cancel it, retry it, run it again with changes, or use its model.
 
-import { request } from "../../lib/api.js";
+import { addressOf, request } from "../../lib/api.js";
 import { isActive } from "../../lib/components.js";
-import { confirmDialog, h, setText } from "../../lib/dom.js";
+import { confirmDialog, copyButton, h, setText } from "../../lib/dom.js";
+import { sentence } from "../../lib/format.js";
 import { promoteJob } from "../models/models.js";
 
 /** Reasons of failures that the same request repeats; "Run again with…" changes it. */
@@ -19,7 +20,9 @@ export class Actions {
   #cancelButton = h("button", { type: "button", hidden: true, click: () => this.#cancel() }, "Cancel job");
   #retryButton = h("button", { type: "button", hidden: true, click: () => this.#retry() }, "Retry");
   #useButton = h("button", { type: "button", hidden: true, click: () => this.#use() }, "Use as production…");
+  #deleteButton = h("button", { type: "button", hidden: true, click: () => this.#delete() }, "Delete…");
   #again;
+  #link;
   element;
 
   /** `checkpoint` says what a cancellation leaves of a running job. */
@@ -29,7 +32,9 @@ export class Actions {
     this.#refreshNow = refreshNow;
     this.#checkpoint = checkpoint;
     this.#again = h("a.button", { href: `#/new?${new URLSearchParams({ from: id })}`, hidden: true }, "Run again with…");
-    this.element = h("div.actions", this.#cancelButton, this.#retryButton, this.#useButton, this.#again);
+    const address = h("span.hidden", addressOf(`jobs/${encodeURIComponent(id)}`));
+    this.#link = h("span", copyButton(address.textContent, address, "Copy link"), address);
+    this.element = h("div.actions", this.#cancelButton, this.#retryButton, this.#useButton, this.#again, this.#deleteButton, this.#link);
   }
 
   draw(state, overview) {
@@ -41,6 +46,10 @@ export class Actions {
     this.#retryButton.hidden = readOnly || !canRetry;
     this.#useButton.hidden = readOnly || state.status !== "finished";
     this.#again.hidden = readOnly;
+    this.#deleteButton.hidden = readOnly || isActive(state);
+    this.#deleteButton.disabled = Boolean(state.deleting);
+    setText(this.#deleteButton, state.deleting ? "Being deleted…" : "Delete…");
+    if (state.kept_because) setText(this.error, sentence(state.kept_because));
     this.#cancelButton.disabled = this.#retryButton.disabled = Boolean(this.#doing);
     setText(this.#cancelButton, this.#doing === "cancel" ? "Cancelling…" : "Cancel job");
     setText(this.#retryButton, this.#doing === "retry" ? "Retrying…" : "Retry");
@@ -62,6 +71,22 @@ export class Actions {
       h("p", "It is enqueued again under its id, with the same request. It resumes from its checkpoint if it has one."),
     ];
     if (await confirmDialog("Retry this job?", parts, { yes: "Retry", no: "Leave it" })) await this.#ask("retry");
+  }
+
+  async #delete() {
+    const parts = [
+      h("p", h("code", this.#id)),
+      h("p", "Its records, its model and its checkpoints are deleted, and its id is not trained again. What was exported stays."),
+      h("p", "This cannot be undone."),
+    ];
+    if (!(await confirmDialog("Delete this job?", parts, { yes: "Delete", no: "Cancel", danger: true }))) return;
+    setText(this.error, "");
+    try {
+      await request(this.#path, { method: "DELETE" });
+    } catch (problem) {
+      setText(this.error, problem.message);
+    }
+    this.#refreshNow();
   }
 
   async #use() {

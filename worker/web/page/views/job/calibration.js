@@ -88,7 +88,7 @@ function trialRow(trial, place, before, scale, plan = planOf(trial)) {
   const figures = [
     trial.samples_per_s !== undefined && `${speed(trial.samples_per_s)} samples/s`,
     trial.steps > 0 && pluralize(trial.steps, "step"),
-    trial.peak_bytes !== undefined && mebibytes(trial.peak_bytes / 2 ** 20),
+    trial.peak_bytes !== undefined && `${mebibytes(trial.peak_bytes / 2 ** 20)} with libraries`,
   ].filter(Boolean);
   const { ratio: value, low, high } = trial;
   const doubt = trial.doubt ?? (trial.disturbed ? DISTURBED : "");

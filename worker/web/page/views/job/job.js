@@ -9,6 +9,8 @@ import { JobView } from "./view.js";
 const POLL_INTERVAL_MS = 5000;
 /** A job whose events are late, or are kept no more, is drawn without them after these. */
 const MAX_WAIT_MS = 1500;
+/** A job that is being deleted is asked for again after these. */
+const DELETING_MS = 700;
 /** Event type -> the status that it sets; the same as `STATUS_BY_EVENT` of the service. */
 const STATUS_BY_EVENT = {
   job_started: "running",
@@ -77,12 +79,17 @@ export async function showJob(place, id, { connection, signal }) {
   }
 
   async function refresh() {
-    const state = await request(path, { signal });
+    const state = await request(path, { signal }).catch((problem) => {
+      if (!view.state?.deleting || problem.status !== 404) throw problem;
+      return null; // a worker has deleted it
+    });
+    if (!state) return location.replace("#/");
     if (state.job_id !== id) return location.replace(jobAddress(state.job_id)); // the given id is RQ's
     const isFirst = !view.state;
     view.state = state;
     if (!isFollowing && (isFirst || isActive(state))) followEvents();
     if (!view.overview || state.status === "queued") view.overview = await request("v1/overview", { signal });
+    if (state.deleting) setTimeout(() => connection.retryNow(), DELETING_MS);
     if (view.element.isConnected) return view.draw();
     settleCaughtUp();
     setTimeout(catchUp, MAX_WAIT_MS);

@@ -2,19 +2,26 @@
 
 import { isActive, shareDone } from "../../lib/components.js";
 import { fill, h, setText } from "../../lib/dom.js";
-import { NONE, age, duration, mebibytes, number, percent, pluralize, seconds, speed } from "../../lib/format.js";
+import { NONE, age, duration, mebibytes, number, percent, pluralize, seconds, speed, words } from "../../lib/format.js";
+import { canNotify, mayNotify, notify } from "../../lib/tab.js";
 
 /** The phase of a job, its progress bar and its remaining time. */
 export class Progress {
   #bar = h("progress", { max: "1", "aria-label": "Progress of the training" });
   #phase = h("span.where");
   #remaining = h("span.left");
-  element = h("section.course", { "aria-label": "Progress" }, h("p", this.#phase, this.#remaining), this.#bar);
+  #wished = false; // to be notified of the end
+  #wish = h("button.quiet", { type: "button", hidden: !canNotify(), click: () => this.#ask() }, "Notify me when it ends");
+  element = h("section.course", { "aria-label": "Progress" }, h("p", this.#phase, this.#remaining), this.#bar, this.#wish);
 
   #timer = null;
 
   draw(state, timeline) {
     this.close();
+    if (this.#wished && !isActive(state)) {
+      this.#wished = false;
+      notify(`${state.job_id} is ${state.status}`, endOf(state), state.job_id);
+    }
     this.element.hidden = !isActive(state);
     if (this.element.hidden) return;
     const { progress } = timeline.latest;
@@ -30,10 +37,22 @@ export class Progress {
     else this.#bar.removeAttribute("value"); // indeterminate
   }
 
+  async #ask() {
+    this.#wished = await mayNotify();
+    this.#wish.disabled = this.#wished;
+    setText(this.#wish, this.#wished ? "You will be notified" : "This browser does not allow it");
+  }
+
   /** End the countdown. */
   close() {
     clearTimeout(this.#timer);
   }
+}
+
+/** What a notification says of the end of a job. */
+function endOf({ test_accuracy: accuracy, result, reason, message }) {
+  const reached = accuracy ?? result?.test_accuracy;
+  return reached === undefined ? (message ?? words(reason ?? "")) : `${percent(reached)} test accuracy`;
 }
 
 /** Seconds that the calibration may still take, by its newest trial; null where that is not known. */
@@ -82,7 +101,7 @@ export function drawFigures(element, state, { latest, memoryPeak, validation }) 
       epoch && validated !== null ? `after ${lastEpoch}` : "",
     ],
     ["Samples/s", shown(rate, speed), epoch ? `${speed(epoch.samples_per_s)} in ${lastEpoch}` : "now"],
-    ["Memory", shown(used, mebibytes), limit ? `${peak}of ${mebibytes(limit)}` : "", used / limit],
+    ["Memory", shown(used, mebibytes), limit ? `${peak}of ${mebibytes(limit)}, libraries left out` : "", used / limit],
     [
       "Checkpoint",
       shown(saved?.ts, age),

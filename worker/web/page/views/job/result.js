@@ -1,6 +1,6 @@
 // The result of a job that has ended.
 
-import { facts } from "../../lib/components.js";
+import { facts, jobAddress } from "../../lib/components.js";
 import { copyButton, h } from "../../lib/dom.js";
 import { duration, number, percent, seconds, sentence, speed, words } from "../../lib/format.js";
 
@@ -37,6 +37,7 @@ function finished(state) {
       fact(found.train_steps, "Steps", (steps) => number(steps, 0)),
       fact(measured, "Epoch time", (value) => `${seconds(value)}${prediction}`),
       fact(found.samples_per_s, "Samples/s", speed),
+      fact(found.parent ?? undefined, "Started from", parent),
     ]),
     facts([
       fact(found.artifact, "Model", location),
@@ -46,6 +47,12 @@ function finished(state) {
       fact(found.model_sha256, "SHA-256", (digest) => copyable(digest, `${digest.slice(0, 12)}…`)),
     ]),
   ];
+}
+
+/** The model whose weights the training started from, and what that was trained on. */
+function parent({ init_from: name, job_id: id, dataset, new_head: isNewHead }) {
+  const words = [dataset && `trained on ${dataset}`, isNewHead && "the last layer drawn anew"].filter(Boolean).join(", ");
+  return h("span", h("a", { href: jobAddress(id) }, name === id ? id : `${name}: job ${id}`), words && ` (${words})`);
 }
 
 /** Return a link where a browser can follow it, else the path to copy. */

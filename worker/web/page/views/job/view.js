@@ -1,8 +1,9 @@
 // The elements of one job, redrawn where their data changed.
 
-import { backToJobs, panel, statusBadge } from "../../lib/components.js";
+import { ago, backToJobs, isActive, jobAddress, jobsWith, panel, statusBadge } from "../../lib/components.js";
 import { fill, h } from "../../lib/dom.js";
 import { number, pluralize, waitsFor } from "../../lib/format.js";
+import { setTab } from "../../lib/tab.js";
 import { Actions } from "./actions.js";
 import { predictions, trials } from "./calibration.js";
 import { Charts } from "../charts/charts.js";
@@ -10,6 +11,7 @@ import { times } from "../charts/times.js";
 import { Details } from "../details/details.js";
 import { EventList } from "../events/list.js";
 import { group } from "./group.js";
+import { Notes } from "./notes.js";
 import { plan } from "./plan.js";
 import { Progress, drawFigures } from "./progress.js";
 import { result } from "./result.js";
@@ -32,6 +34,7 @@ export class JobView {
 
   #about = h("p.about");
   #actions;
+  #notes;
   #result = h("section.outcome", { "aria-label": "Result", role: "status" });
   #details;
   #waiting = h("section.panel", { "aria-label": "What it waits for", role: "status", hidden: true });
@@ -51,12 +54,14 @@ export class JobView {
     this.#id = id;
     this.#timeline = timeline;
     this.#details = new Details(path);
+    this.#notes = new Notes(path, refreshNow);
     this.#actions = new Actions(id, path, { refreshNow, checkpoint: () => checkpointNote(timeline.latest) });
     this.element = h(
       "article",
       backToJobs(),
       h("header.job-head", h("div", h("h1", { tabindex: "-1" }, id), this.#about), this.#actions.element),
       this.#actions.error,
+      this.#notes.element,
       this.#result,
       this.#waiting,
       this.#progress.element,
@@ -97,10 +102,15 @@ export class JobView {
     const { state } = this;
     const timeline = this.#timeline;
     const { latest } = timeline;
-    document.title = `${state.status} · ${this.#id} - preflight`;
-    const about = [state.status, state.rq_status, state.worker, state.rq_id, latest.job_started, timeline.attempt, state.workers];
+    setTab(`${state.status} · ${this.#id} - preflight`, state.status);
+    const about = [
+      state.status, state.rq_status, state.worker, state.rq_id, latest.job_started, timeline.attempt, state.workers,
+      state.updated_at > 0 && !isActive(state) && state.updated_at, state.result?.parent?.job_id,
+      latest.model_initialized,
+    ];
     this.#redraw(this.#about, about, () => this.#aboutParts());
     this.#actions.draw(state, this.overview);
+    this.#notes.draw(state, this.overview);
     this.#redraw(this.#result, [state.status, state.message, JSON.stringify(state.result)], () => result(state));
     const waitingData = [state.status, state.rq_status, state.position, JSON.stringify(this.overview)];
     this.#redraw(this.#waiting, waitingData, () => waiting(state, this.overview));
@@ -155,7 +165,8 @@ export class JobView {
     const { model, dataset, worker } = { ...state, ...started };
     const parts = [
       waitsFor(state),
-      model && dataset && `${model} on ${dataset}`,
+      model && dataset && h("span", jobsWith("model", model), " on ", jobsWith("dataset", dataset)),
+      state.request?.init_from && h("span", "from ", parentOf(state, latest.model_initialized)),
       started && pluralize(started.epochs, "epoch"),
       started && `batch ${number(started.batch_size, 0)}`,
       started?.recipe && `recipe ${started.recipe}`,
@@ -164,8 +175,19 @@ export class JobView {
       state.workers > 1 && pluralize(state.workers, "worker"),
       state.rq_id && `RQ id ${state.rq_id}`,
     ];
-    return [statusBadge(state.status), ...parts.filter(Boolean).map((text) => h("span", text))];
+    const { started_at: began, updated_at: ended } = state;
+    const times = () => h("span", isActive(state) ? "started " : "ended ", ago(isActive(state) ? began : ended));
+    const shown = parts.filter(Boolean).map((part) => (part instanceof Element ? part : h("span", part)));
+    return [statusBadge(state.status), ...shown, began > 0 && times()];
   }
+}
+
+/** The model that a job starts from: an alias leads to the models, anything else may be a job. */
+function parentOf({ request, result }, initialized) {
+  const { init_from: name } = request;
+  const id = result?.parent?.job_id ?? initialized?.parent;
+  if (id) return h("a", { href: jobAddress(id) }, name === id ? name : `${name} (job ${id})`);
+  return h("a", { href: "#/models" }, name);
 }
 
 /** What a cancellation leaves: a job has no checkpoint before its first one is saved. */

@@ -43,9 +43,9 @@ export class SearchBox {
     const help = h(
       "details",
       h("summary", "How to search"),
-      h("p", "A word is looked for in id, model, data set and recipe. ", example("took<5m"), " compares a field with a value;"),
+      h("p", "A word is looked for in id, model, data set, recipe, tags and note. ", example("took<5m"), " compares a field with a value;"),
       h("p", "operators are ", code(":"), " (contains), ", code("="), ", ", code("!="), ", ", code("<"), " and ", code(">"), ". ",
-        "Every term must hold: ", example("model:cnn accuracy>99% started>2026-01-31")),
+        "Every term must hold: ", example("model:cnn accuracy>99% started>2026-01-31"), ", ", example("tag:baseline")),
       this.#limit,
     );
     this.element = h(

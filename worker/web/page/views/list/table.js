@@ -2,7 +2,7 @@
 
 import { jobAddress, shareDone, statusBadge } from "../../lib/components.js";
 import { fill, h, reorder, setText } from "../../lib/dom.js";
-import { NONE, age, duration, number, percent, pluralize, speed, waitsFor, words } from "../../lib/format.js";
+import { NONE, age, duration, exactly, number, percent, pluralize, speed, waitsFor, words } from "../../lib/format.js";
 import { SORTS } from "./query.js";
 
 const FIRST_NUMBER = 2; // the columns from this one on are numbers
@@ -57,6 +57,7 @@ function nextSort(field, sort) {
 
 class Row {
   #model = h("small");
+  #tags = h("small.tags");
   #status = h("span");
   #reason = h("small");
   #epoch = h("span");
@@ -72,7 +73,7 @@ class Row {
     const cell = (...children) => h("td", { role: "cell" }, ...children);
     const figure = (...children) => h("td.n", { role: "cell" }, ...children);
     this.cells = [
-      h("th", { scope: "row", role: "rowheader" }, h("a", { href: jobAddress(id) }, id), this.#model),
+      h("th", { scope: "row", role: "rowheader" }, h("a", { href: jobAddress(id) }, id), this.#model, this.#tags),
       cell(this.#status, this.#reason),
       figure(this.#epoch, this.#bar),
       figure(this.#accuracy, this.#samples),
@@ -89,6 +90,8 @@ class Row {
     this.element.className = job.status;
     const workers = job.workers > 1 ? `, ${pluralize(job.workers, "worker")}` : "";
     setText(this.#model, job.model && job.dataset ? `${job.model} on ${job.dataset}${workers}` : "");
+    setText(this.#tags, (job.tags ?? []).join(" · "));
+    this.#tags.title = job.note ?? "";
     if (this.#status.textContent !== job.status) fill(this.#status, statusBadge(job.status));
     setText(this.#reason, reasonOf(job));
     const [epoch, epochs] = [job.epoch, job.epochs ?? job.epoch];
@@ -99,11 +102,17 @@ class Row {
     setText(this.#accuracy, accuracy === undefined ? NONE : percent(accuracy));
     setText(this.#samples, accuracy === undefined ? "" : job.test_accuracy === undefined ? "validation" : "test");
     setText(this.#speed, job.samples_per_s === undefined ? NONE : speed(job.samples_per_s));
-    setText(this.#started, job.started_at === undefined ? NONE : age(job.started_at));
+    setAge(this.#started, job.started_at);
     setText(this.#took, tookOf(job));
-    setText(this.#updated, job.updated_at === undefined ? NONE : age(job.updated_at));
+    setAge(this.#updated, job.updated_at);
     this.cells.forEach((cell) => cell.classList.toggle("none", cell.textContent === NONE));
   }
+}
+
+/** Show how long ago something was, and with the pointer on it when. */
+function setAge(element, ts) {
+  setText(element, ts === undefined ? NONE : age(ts));
+  element.title = ts === undefined ? "" : exactly(ts);
 }
 
 function reasonOf(job) {

@@ -1,9 +1,10 @@
 // Models with names: what each alias points to, since when and by whom, and the way back.
 
 import { request } from "../../lib/api.js";
-import { backToJobs, facts, jobAddress, loading, panel } from "../../lib/components.js";
+import { ago, backToJobs, facts, jobAddress, jobsWith, loading, panel } from "../../lib/components.js";
 import { confirmDialog, fill, h, setText } from "../../lib/dom.js";
 import { percent, sentence } from "../../lib/format.js";
+import { TryIt } from "../details/try_it.js";
 
 const POLL_INTERVAL_MS = 5000;
 /** The alias that a job's button offers. */
@@ -30,7 +31,7 @@ export async function showModels(place, { connection, signal }) {
     const now = JSON.stringify([overview.read_only, whole]);
     if (now === shown) return;
     shown = now;
-    fill(list, whole.length ? whole.map((one) => model(one, overview.read_only, rollBack)) : none());
+    fill(list, whole.length ? whole.map((one) => model(one, overview.read_only, rollBack, tryIt(one, signal))) : none());
     if (!list.isConnected) fill(place, backToJobs(), head, error, list);
   }
 
@@ -55,7 +56,7 @@ function returnsTo(history) {
   return promotion?.kept ? promotion : undefined;
 }
 
-function model(one, readOnly, rollBack) {
+function model(one, readOnly, rollBack, tried) {
   const { alias, current, history, message } = one;
   if (!current) return panel(alias, h("p.bad", sentence(message)));
   const canReturn = !readOnly && returnsTo(history);
@@ -67,7 +68,7 @@ function model(one, readOnly, rollBack) {
       h("td", h("a", { href: jobAddress(each.job_id) }, each.job_id)),
       h("td.n", accuracy(each)),
       h("td", h("code", { title: each.model_sha256 }, each.model_sha256.slice(0, 12))),
-      h("td", new Date(each.at).toLocaleString()),
+      h("td", ago(Date.parse(each.at) / 1000)),
       h("td", each.by),
       h("td", each.why),
     ),
@@ -76,13 +77,27 @@ function model(one, readOnly, rollBack) {
   return panel(
     alias,
     facts([
-      ["Network", `${current.model} on ${current.dataset}`],
+      ["Network", h("span", jobsWith("model", current.model), " on ", jobsWith("dataset", current.dataset))],
       ["Test accuracy", accuracy(current)],
       ["Asked as", h("code", `POST /v1/models/${alias}/predict`)],
     ]),
-    canReturn && h("p.actions", h("button", { type: "button", click: () => rollBack(one) }, "Roll back")),
+    h(
+      "p.actions",
+      canReturn && h("button", { type: "button", click: () => rollBack(one) }, "Roll back"),
+      !readOnly && h("a.button", { href: `#/new?${new URLSearchParams({ init_from: alias, dataset: current.dataset.split("@")[0] })}` }, "Train further…"),
+    ),
+    tried,
     h("div.wide", { tabindex: "0", role: "group", "aria-label": `History of ${alias}` }, table),
   );
+}
+
+/** A canvas to try the model of an alias, made when it is opened. */
+function tryIt({ alias }, signal) {
+  const open = () => {
+    if (details.children.length === 1) details.append(new TryIt(`v1/models/${encodeURIComponent(alias)}`, signal, false).element);
+  };
+  const details = h("details", { toggle: open }, h("summary", "Try it"));
+  return details;
 }
 
 function accuracy({ test_accuracy: value }) {
