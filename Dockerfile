@@ -6,7 +6,8 @@ ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 # What to install, cut out of both pyproject.toml, so that an edit elsewhere in it does not reinstall torch.
 FROM ${BASE_IMAGE} AS requirements
-# Optional parts of this project, as pyproject.toml names them; `onnx` and `mlflow` are left to those who want them.
+# Optional parts of this project, as pyproject.toml names them; `onnx`, `mlflow` and `parquet` (pyarrow, some 150 MB) are
+# left to those who want them.
 ARG EXTRAS="train report web s3"
 WORKDIR /requirements
 # The * lets the build go on, unpinned, where there is no constraints.txt.
@@ -80,7 +81,7 @@ RUN [ -z "$ALLOCATOR" ] || { apt-get update -qq && apt-get install -y -qq --no-i
 # The official image comes without bytecode of the standard library, and this user could not keep any.
 RUN useradd --uid 10001 --user-group --no-create-home --home-dir /data --shell /usr/sbin/nologin preflight \
  && install -d -o 10001 -g 10001 /run/preflight /run/services /run/services/redis /run/services/worker \
-      /run/services/web /run/services/producer /data /data/datasets /data/artifacts /data/cache /data/state \
+      /run/services/web /run/services/producer /data /data/datasets /data/uploads /data/artifacts /data/cache /data/state \
  && python -m compileall -q -x '/(test|tests|idlelib|lib2to3|ensurepip|site-packages)/' "$(python -c 'import os; print(os.path.dirname(os.__file__))')"
 COPY --from=dependencies /venv /venv
 COPY --from=package /package/venv /venv

@@ -102,7 +102,7 @@ def test_calibrate_prints_the_plan_and_the_reason(environment: dict[str, str]) -
 
 def test_the_demo_trains_mnist(environment: dict[str, str], mnist_dir: Path) -> None:
     """It reaches what `fast` promises, and prints the page's address, plan, model and three next steps that work."""
-    text = output_of({**environment, "PREFLIGHT_DATA_DIR": str(mnist_dir)}, "demo")
+    text = output_of({**environment, "PREFLIGHT_DATA_DIR": str(mnist_dir), "PREFLIGHT_REPORT": "auto"}, "demo")
     assert "http://127.0.0.1:" in text
     for words in ("cnn-small-cosine on mnist", "Plan chosen", "Epoch 1 took", "model.safetensors", "next steps"):
         assert words in text

@@ -123,3 +123,7 @@ def test_the_commands_about_versions(tmp_path: Path) -> None:
     assert catalog.find("production").reference == "photos@1"
     assert "stands for photos@1" in run("data", "remove", "photos", "--force").stderr
     assert run("data", "add", "photos", str(source)).stdout.startswith("data set      photos@3")
+    (tmp_path / "changes.csv").write_text("0,ring\n1\n")
+    changed = run("data", "relabel", "photos@3", str(tmp_path / "changes.csv"), "--by", "ada", "--json")
+    assert json.loads(changed.stdout)["report"]["revised"]["by"] == "ada"
+    assert "is not the newest version" in run("data", "relabel", "photos@3", str(tmp_path / "changes.csv")).stderr

@@ -41,6 +41,7 @@ PROCESSES_TEST = "tests/integration/worker/queue/test_worker_processes.py"
 PACKING_TEST = "tests/integration/worker/queue/test_packing.py"
 MODELS_TEST = "tests/unit/worker/cli/commands/test_models_command.py"
 RUN_TEST = "tests/integration/preflight/launch/test_command.py"
+ISSUES_TEST = "tests/integration/worker/jobs/test_label_issues.py"
 DATA_TEST = "tests/acceptance/test_data_sources.py"
 SOURCES_TEST = "tests/unit/worker/jobs/local/test_remote_source.py"
 EXPORTED = (
@@ -95,6 +96,10 @@ PROVEN = {
         (TRAINED_TEST, "test_digits_are_recognized_in_pictures", "needs a model and pictures"),
     "preflight data diff photos@1 photos@2": (DATA_TEST, "test_the_commands_about_versions", "needs two versions"),
     "preflight data alias production photos@1": (DATA_TEST, "test_the_commands_about_versions", "needs a version"),
+    "preflight data issues photos@2":
+        (ISSUES_TEST, "test_wrong_labels_are_found_and_mended", "a training more"),
+    "preflight data relabel photos@2 changes.csv":
+        (DATA_TEST, "test_the_commands_about_versions", "needs two versions"),
     "preflight data remove photos@2": (DATA_TEST, "test_the_commands_about_versions", "needs two versions"),
     "PREFLIGHT_DATA_SOURCES=s3://lab/ preflight data add photos s3://lab/photos/":
         (SOURCES_TEST, "test_a_folder_and_an_archive_below_an_allowed_prefix", "needs a bucket"),

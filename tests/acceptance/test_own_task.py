@@ -1,4 +1,4 @@
-"""A user's package beside the worker: its data set and model work like the built-in ones."""
+"""A user's package beside the worker: its model works like the built-in ones, on imported pictures."""
 
 import json
 import os
@@ -36,6 +36,11 @@ def test_it_is_calibrated_trained_checkpointed_and_exported(site: Path, tmp_path
         "PREFLIGHT_LOG_FORMAT": "json",
         "PREFLIGHT_LOG_LEVEL": "debug",
     }
+    for command in (
+        [sys.executable, "-m", "own_task.shapes", str(tmp_path / "shapes")],
+        [PREFLIGHT, "data", "add", "shapes", str(tmp_path / "shapes")],
+    ):
+        subprocess.run(command, env=environment, check=True, capture_output=True, timeout=TIMEOUT)
     log = tmp_path / "log"
     with log.open("wb") as errors:
         first = subprocess.Popen(JOB, env=environment, stdout=subprocess.DEVNULL, stderr=errors)
@@ -53,5 +58,6 @@ def test_it_is_calibrated_trained_checkpointed_and_exported(site: Path, tmp_path
     assert result["test_accuracy"] > 0.9
     artifact = Path(result["artifact"])
     manifest = json.loads((artifact / "manifest.json").read_text())
-    assert (manifest["spec"]["dataset"], manifest["spec"]["model"]) == ("shapes", "shapes-net")
+    assert (manifest["spec"]["dataset"], manifest["spec"]["model"]) == ("shapes@1", "shapes-net")
+    assert result["class_names"] == ["cross", "disc", "square", "triangle"]
     assert (artifact / "model.safetensors").stat().st_size > 200_000

@@ -25,7 +25,8 @@ LAYERS = {
         "choose",
     ),
     "worker": (
-        "client config wire", "broker models state", "events", "admission", "jobs", "features", "queue", "web", "cli",
+        "client config wire", "broker imports models state", "events", "admission", "jobs", "features", "queue", "web",
+        "cli",
     ),
 }  # fmt: skip
 """Room -> its packages and modules from the lowest layer up: each imports only itself and those of lower layers."""
@@ -60,7 +61,7 @@ CHILD_SIDE = {
     "training/importing/building/splitting.py", "training/importing/building/store.py",
     "training/importing/decoding/arrays.py", "training/importing/decoding/child.py",
     "preflight/pictures/decoding.py", "training/importing/decoding/pixels.py",
-    "training/importing/decoding/readers.py", "training/importing/rows.py",
+    "training/importing/decoding/earlier.py", "training/importing/decoding/readers.py", "training/importing/rows.py",
     "training/loop/evaluate.py", "training/loop/progress.py", "training/step/train_step.py",
     "training/loop/trainer.py", "training/loop/window.py",
     "training/models/cnn.py", "training/models/ensemble.py", "training/models/factory.py",

@@ -308,6 +308,18 @@ def test_groups_are_off_where_the_network_may_not_be_closed() -> None:
     assert at(compose, "services", "worker", "environment", "PREFLIGHT_GROUP") == "${PREFLIGHT_GROUP:-on}"
 
 
+def test_uploads_have_a_volume_without_models() -> None:
+    """Web service and worker share it, and the web service only reads imported data."""
+    compose = documents(ROOT / "docker-compose.yml")[0]
+    for role in ROLES:
+        mounts = [str(mount).rsplit(":", 2) for mount in items(compose, "services", role, "volumes")]
+        assert "uploads:/data/uploads" in items(compose, "services", role, "volumes")
+        assert at(compose, "services", role, "environment", "PREFLIGHT_UPLOAD_DIR") == "/data/uploads"
+        data = [mount for mount in mounts if "/data/datasets" in mount]
+        assert [mount[-1] == "ro" for mount in data] == [role == "web"]
+    assert re.search(r"install -d .*?/data/uploads", (ROOT / "Dockerfile").read_text(), re.DOTALL)
+
+
 def test_kustomize_takes_all_of_it() -> None:
     """Each file, into the namespace that they make, with an image from somewhere."""
     (kustomization,) = documents(KUBERNETES / "kustomization.yaml")
@@ -357,7 +369,8 @@ def test_pods_get_their_secrets_and_no_others() -> None:
         variables = items(workloads()[role], "spec", "containers", 0, "env")
         found = {at(variable, "name"): at(variable, "valueFrom", "secretKeyRef") for variable in variables}
         references = {name: reference for name, reference in found.items() if reference is not None}
-        assert references == {name: {"name": "preflight", "key": name} for name in names}
+        store = {"PREFLIGHT_DATASET_URL": {"name": "preflight", "key": "PREFLIGHT_DATASET_URL", "optional": True}}
+        assert references == {name: {"name": "preflight", "key": name} for name in names} | store
     assert "api_token" in Settings.model_fields
 
 

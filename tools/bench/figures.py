@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from tools.bench.calibration.matrix.chart import draw_matrix
 from tools.bench.measure import command_for
-from tools.bench.record import RESULTS, Record, load
+from tools.bench.record import RESULTS, Cell, Record, load
 
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = tuple(
@@ -110,7 +110,7 @@ def _readme() -> str:
         if record is None:
             continue
         records[shown.benchmark] = record
-        (cells,) = (row for row in record.tables[shown.table].rows if row[0] == shown.key)
+        cells = _row(record, shown)
         bound, verdict = (str(cells[column]) for column in shown.bound) if shown.bound else ("", "")
         link = f"[{record.version}]({_page_of(shown.benchmark)}#{shown.benchmark})"
         lines.append(f"| {shown.label} | {shown.figure.format(*cells)} | {bound} | {verdict} | {link} |")
@@ -125,13 +125,22 @@ def _page_of(name: str) -> str:
 
 
 def _lead() -> str:
-    """Return the first figure that is measured, with where it was."""
-    shown, record = next((one, record) for one in README if (record := _load(one.benchmark)) is not None)
-    (cells,) = (row for row in record.tables[shown.table].rows if row[0] == shown.key)
+    """Return the first figure that is measured, its median and its worst run, with where it was."""
+    number, shown, record = next(
+        (number, one, record) for number, one in enumerate(README) if (record := _load(one.benchmark)) is not None
+    )
+    beside = [one for one in README[number + 1 : number + 2] if one.benchmark == shown.benchmark]
+    said = "; ".join(f"{one.label}: {one.figure.format(*_row(record, one))}" for one in (shown, *beside))
     return (
-        f"**Measured: {shown.label}: {shown.figure.format(*cells)}.** Every run counts: version {record.version},\n"
+        f"**Measured: {said}.** Every run counts: version {record.version},\n"
         f"[how it was measured]({_page_of(shown.benchmark)}#{shown.benchmark})."
     )
+
+
+def _row(record: Record, shown: Shown) -> tuple[Cell, ...]:
+    """Return the cells of a row."""
+    (cells,) = (row for row in record.tables[shown.table].rows if row[0] == shown.key)
+    return cells
 
 
 def _stages() -> str:

@@ -136,7 +136,7 @@ class Catalog:
             InvalidConfig: the name cannot be given to imported data.
             DatasetError: another import of the name is running, or the directory cannot be written.
         """
-        self._require_free(name)
+        self.require_free(name)
         try:
             work = self.root / "work" / name
             work.mkdir(parents=True, exist_ok=True)
@@ -188,7 +188,7 @@ class Catalog:
             raise InvalidConfig(f"{name!r} is an imported data set; choose another alias", field="alias")
         if Reference.parse(reference).name in self.aliases():
             raise InvalidConfig(f"{reference!r} is an alias itself; name the data set", field="alias")
-        self._require_free(name)
+        self.require_free(name)
         found = self.find(reference)
         try:
             self._aliases.mkdir(parents=True, exist_ok=True)
@@ -212,13 +212,7 @@ class Catalog:
             return []
         first = self.find(text)
         numbers = [first.version] if asked.version else self.numbers(asked.name)
-        for alias, reference in aliases.items():
-            meant = Reference.parse(reference)
-            if meant.name == asked.name and (meant.version in numbers or meant.version is None):
-                raise InvalidConfig(
-                    f"alias {alias!r} stands for {reference}; remove the alias first (`preflight data remove {alias}`)",
-                    field="dataset",
-                )
+        self.require_unaliased(text)
         gone = [version for number in numbers if (version := self._read(asked.name, number)) is not None]
         with self.importing(asked.name), self._settled():
             for version in gone:
@@ -227,6 +221,19 @@ class Catalog:
                 )
             self._sweep()
         return gone
+
+    def require_unaliased(self, text: str) -> None:
+        """Raise `InvalidConfig` where an alias stands for a version, or for one of a name."""
+        asked, aliases = Reference.parse(text), self.aliases()
+        if asked.name in aliases and asked.version is None:
+            return
+        for alias, reference in aliases.items():
+            meant = Reference.parse(reference)
+            if meant.name == asked.name and (None in (meant.version, asked.version) or meant.version == asked.version):
+                raise InvalidConfig(
+                    f"alias {alias!r} stands for {reference}; remove the alias first (`preflight data remove {alias}`)",
+                    field="alias",
+                )
 
     @contextmanager
     def _settled(self) -> Iterator[None]:
@@ -253,7 +260,8 @@ class Catalog:
         found = (path.removesuffix(".removed") for path in _listed(self._names / name) if path.endswith(".removed"))
         return [int(number) for number in found if number.isdigit()]
 
-    def _require_free(self, name: str) -> None:
+    def require_free(self, name: str) -> None:
+        """Raise `InvalidConfig` for a name that imported data cannot have."""
         if NAME.fullmatch(name) is None:
             raise InvalidConfig(
                 f"{name[:80]!r} is no name of a data set; use up to 64 small letters, digits and ._- and begin with a "

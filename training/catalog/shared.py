@@ -42,8 +42,8 @@ Found = TypeVar("Found")
 class FileSystem(Protocol):
     """The part of fsspec's untyped file systems that is used."""
 
-    def open(self, path: str, mode: str) -> BinaryIO | FileIO:
-        """Open a file."""
+    def open(self, path: str, mode: str, block_size: int | None = None) -> BinaryIO | FileIO:
+        """Open a file; what is written is sent in blocks."""
 
     def info(self, path: str) -> Mapping[str, object]:
         """Describe a file."""
@@ -133,6 +133,18 @@ class SharedCatalog:
             here.mkdir(parents=True, exist_ok=True)
             write_atomically(here / file, VERSION.dump_json(version, indent=1))
 
+    def pull_all(self) -> None:
+        """Fetch the manifests of all names that are missing here; raises `DatasetError`."""
+        self._store.invalidate_cache()
+        for kind in ("names", "aliases"):
+            folder = f"{self._root}/{kind}"
+            try:
+                listed = self._try(f"list {kind}", partial(self._store.ls, folder, False))
+            except FileNotFoundError:
+                continue
+            for path in listed[:MAX_VERSIONS]:
+                self.pull(str(path).rstrip("/").rpartition("/")[2])
+
     def push(self, version: Version) -> None:
         """Upload a version, its store only where the object store has none; raises `DatasetError`."""
         self._store.invalidate_cache()
@@ -168,6 +180,21 @@ class SharedCatalog:
             os.utime(path)
         self._evict(most_bytes, path)
         return path
+
+    def fetch_rows(self, version: Version) -> None:
+        """Fetch what is known of each sample of a version, where it is missing here; raises `DatasetError`."""
+        path = self._catalog.rows(version.sha256)
+        if path.exists():
+            return
+        staged = path.parent / f".{path.name}.part"
+        staged.unlink(missing_ok=True)
+        try:
+            self._try(f"fetch {version.reference}", lambda: self._append(f"{self._root}/stores/{path.name}", staged))
+            staged.rename(path)
+        except OSError as error:
+            raise DatasetError(
+                f"{version.reference} cannot be fetched to {path.parent} ({error.strerror or _words(error)}); make room"
+            ) from error
 
     def push_alias(self, name: str) -> None:
         """Upload what an alias stands for; raises `DatasetError`."""

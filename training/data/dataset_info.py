@@ -161,6 +161,37 @@ def info_of(file: BinaryIO, path: Path) -> DatasetInfo:
     return dataclasses.replace(info, path=path)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class Place:
+    """Where a tensor lies in a store."""
+
+    offset: int
+    """Of its first byte in the file."""
+    count: int
+    """Samples."""
+    bytes: int
+    """Of one sample."""
+
+
+def tensor_places(file: BinaryIO, path: Path) -> dict[str, Place]:
+    """Return where `train_images`, `train_labels`, `test_images` and `test_labels` lie; raises `DatasetError`."""
+    try:
+        file.seek(0)
+        length = int.from_bytes(file.read(8), "little")
+        header = TypeAdapter(_Header).validate_json(file.read(min(length, MAX_HEADER_BYTES)))
+    except (OSError, ValidationError) as error:
+        raise damaged(path, f"its header cannot be read ({error})") from error
+    named = {
+        "train_images": header.train_images, "train_labels": header.train_labels,
+        "test_images": header.test_images, "test_labels": header.test_labels,
+    }  # fmt: skip
+    return {
+        name: Place(offset=8 + length + each.data_offsets[0], count=each.shape[0],
+                    bytes=each.bytes // max(1, each.shape[0]))
+        for name, each in named.items()
+    }  # fmt: skip
+
+
 def _unreadable(path: Path, error: OSError) -> DatasetError:
     return DatasetError(
         f"the prepared data set {path} cannot be read ({error.strerror}); prepare it again", field=str(path)

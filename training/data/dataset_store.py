@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from preflight.errors import DatasetError
 from preflight.files.atomic_files import staged
-from training.data.dataset_info import DatasetInfo, Fingerprint, damaged, info_of, opened, to_metadata
+from training.data.dataset_info import DatasetInfo, Fingerprint, damaged, info_of, opened, tensor_places, to_metadata
 from training.system.digests import Digests
 from training.system.safetensors_file import TensorView, safetensors_chunks
 
@@ -110,6 +110,23 @@ def read_test_images(path: Path, samples: Sequence[int]) -> npt.NDArray[np.uint8
             return np.concatenate([images[sample : sample + 1] for sample in samples])
     except (OSError, SafetensorError) as error:
         raise damaged(path, f"safetensors says {error}") from error
+
+
+def map_images(path: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    """Return the training and test images [N, C, H, W] of the store at `path`, mapped; without torch.
+
+    Raises:
+        DatasetError: the store cannot be read.
+    """
+    import numpy as np
+
+    with opened(path) as file:
+        info, places = info_of(file, path), tensor_places(file, path)
+    train, test = (
+        np.memmap(path, np.uint8, "r", place.offset, (place.count, *info.shape))
+        for place in (places["train_images"], places["test_images"])
+    )
+    return train, test
 
 
 def read_train_labels(path: Path) -> npt.NDArray[np.integer]:

@@ -11,6 +11,11 @@ from training.data.dataset_info import DatasetInfo
 DEFAULT_VALIDATION = 5_000
 """Training samples held out when neither spec nor data set says; a tenth of the training set where that is fewer."""
 
+LEAST_STEPS = 16
+"""Optimizer steps in an epoch that the default batch leaves, for imported data."""
+SMALLEST_BATCH = 16
+"""Of those that are chosen by default: below, batch norm gets noisy."""
+
 
 @dataclass(frozen=True, slots=True)
 class Split:
@@ -71,3 +76,11 @@ def split(spec: TrainSpec, info: DatasetInfo) -> Split:
         train=train, available=available, validation=held_out, steps=min(steps, total),
         pass_steps=train // spec.batch_size, total_steps=total,
     )  # fmt: skip
+
+
+def default_batch(info: DatasetInfo, usual: int) -> int:
+    """Return the batch of a job that names none: `usual`, halved while an epoch has fewer than `LEAST_STEPS` steps."""
+    train, batch = info.train_count - (info.validation_count or 0), usual
+    while batch > SMALLEST_BATCH and train < LEAST_STEPS * batch:
+        batch //= 2
+    return min(batch, train)

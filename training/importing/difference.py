@@ -25,7 +25,7 @@ def compare(catalog: Catalog, before: Version, after: Version) -> dict[str, Json
     """
     import numpy as np
 
-    old, new = _rows(catalog, before), _rows(catalog, after)
+    old, new = read_rows(catalog, before), read_rows(catalog, after)
     names = [[each.name for each in version.classes] for version in (before, after)]
     old_of = {bytes(content): place for place, content in enumerate(np.ascontiguousarray(old["content"]))}
     kept, relabelled, moved = set(), 0, 0
@@ -47,7 +47,8 @@ def compare(catalog: Catalog, before: Version, after: Version) -> dict[str, Json
     }  # fmt: skip
 
 
-def _rows(catalog: Catalog, version: Version) -> Rows:
+def read_rows(catalog: Catalog, version: Version) -> Rows:
+    """Return the rows of a version, in the order of its store; raises `DatasetError`."""
     import numpy as np
 
     path = catalog.rows(version.sha256)

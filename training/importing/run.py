@@ -48,6 +48,8 @@ class Request:
     processes: int
     environment: Mapping[str, str]
     """Of the decoding children."""
+    upload: str = ""
+    """Of a source that was uploaded, its id: what was decoded of another one does not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +112,7 @@ def _discard(directory: Path) -> None:
 def _key(request: Request) -> str:
     from training.importing.rows import text_hash
 
-    asked = json.dumps([request.source, asdict(request.options)], sort_keys=True)
+    asked = json.dumps([request.source, request.upload, asdict(request.options)], sort_keys=True)
     return f"{text_hash(asked):016x}"
 
 
@@ -120,7 +122,8 @@ def _import(
     check_samples(source.samples)
     with Pool(work, request.processes, request.environment) as pool:
         form = _form(source, request.options, work, pool, check)
-        tasks = _decode(source, form, work, pool, request.options, tell, check)
+        earlier = _earlier(request, catalog, form)
+        tasks = _decode(source, form, work, pool, request.options, earlier, tell, check)
     tell(Progress(stage="checking", read=sum(done.items for _, _, done in tasks)))
     return _build(request, catalog, source, form, work, tasks, tell, check)
 
@@ -151,9 +154,21 @@ def _form(source: Source, options: Options, work: Path, pool: Pool, check: Calla
     return form
 
 
+def _earlier(request: Request, catalog: Catalog, form: Form) -> tuple[str, str] | None:
+    """Return rows and store of the newest version, where it is of the same source and form."""
+    numbers = catalog.numbers(request.name)
+    newest = catalog.find(f"{request.name}@{numbers[-1]}") if numbers else None
+    if newest is None or newest.source != request.source or newest.asked.get("inverted") != form.invert:
+        return None
+    if newest.shape != (form.channels, form.height, form.width):
+        return None
+    return str(catalog.rows(newest.sha256)), str(catalog.store(newest.sha256))
+
+
 def _decode(
-    source: Source, form: Form, work: Path, pool: Pool, options: Options, tell: Tell, check: Callable[[], None]
-) -> list[tuple[Shard, str, Decoded]]:
+    source: Source, form: Form, work: Path, pool: Pool, options: Options, earlier: tuple[str, str] | None, tell: Tell,
+    check: Callable[[], None],
+) -> list[tuple[Shard, str, Decoded]]:  # fmt: skip
     """Have every task done that is not; returns them in their order."""
     keys = [shard.key(form) for shard in source.shards]
     done = {
@@ -162,7 +177,9 @@ def _decode(
     }  # fmt: skip
     before, began = sum(each.items for each in done.values()), time.monotonic()
     read, refused = before, sum(len(each.refused) for each in done.values())
-    waiting = [Task(key, shard, form) for shard, key in zip(source.shards, keys, strict=True) if key not in done]
+    waiting = [
+        Task(key, shard, form, earlier) for shard, key in zip(source.shards, keys, strict=True) if key not in done
+    ]
     for answer in pool.run(waiting, check):
         match answer:
             case {"name": str(name), "failed": str(why)}:

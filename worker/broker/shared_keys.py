@@ -44,6 +44,7 @@ def shared_keys(queue: Queue, worker_name: str) -> Mapping[str, str]:
         keys.deletions(queue.name): "hash",
         keys.DELETED: "zset",
         keys.offers(queue.name): "hash",
+        keys.imports(queue.name): "hash",
         keys.idle_workers(queue.name): "zset",
         keys.QUARANTINE: "hash",
         keys.TOTALS: "hash",

@@ -131,6 +131,13 @@ class Settings(ClientSettings):
     """URL of the object store of imported data: `preflight data add` uploads to it, workers fetch from it by hash."""
     dataset_cache_gb: Annotated[float, Field(gt=0, le=100_000)] = 50.0
     """With `PREFLIGHT_DATASET_URL`, GiB of imported data that are kept here; what was used least recently goes."""
+    upload_dir: Path | None = None
+    """Folder of what `preflight serve` was sent to be imported, which workers read: a volume of both, and of nothing
+    else. Unset: in `PREFLIGHT_DATASET_URL`, else the folder `uploads` of `PREFLIGHT_DATA_DIR`."""
+    max_upload_gb: Annotated[float, Field(gt=0, le=1_000)] = 4.0
+    """Maximum GiB of one upload."""
+    imports_gb: Annotated[float, Field(gt=0, le=1_000_000)] = 50.0
+    """Maximum GiB of all uploads and imported data together: beyond, `preflight serve` takes no further upload."""
     data_sources: Annotated[str, Field(max_length=10_000)] = ""
     """Prefixes of URLs, separated by commas, below which `preflight data add` may read: s3://bucket/, https://host/path/."""
     mlflow_uri: Annotated[str, Field(max_length=1_000)] | None = None
@@ -155,7 +162,14 @@ class Settings(ClientSettings):
     """Mount path of Railway's volume; the four directories go there unless they are set."""
 
     @field_validator(
-        "data_dir", "artifact_dir", "cache_dir", "state_dir", "tensorboard_dir", "api_token_file", mode="before"
+        "data_dir",
+        "artifact_dir",
+        "cache_dir",
+        "state_dir",
+        "tensorboard_dir",
+        "api_token_file",
+        "upload_dir",
+        mode="before",
     )
     @classmethod
     def _expand_more(cls, value: str | Path | None) -> Path | None:

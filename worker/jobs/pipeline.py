@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
+from pydantic import JsonValue
 from redis.exceptions import RedisError
 
 from preflight.errors import Cancelled, GroupShort, InvalidConfig, PreflightError
@@ -121,11 +122,12 @@ def train_and_publish(training: TrainingRun) -> Finished:
     """Train, publish and finish; what else follows is an extra."""
     context = training.context
     done = training.run()
-    figures = {
+    figures: dict[str, JsonValue] = {
         **done,
         "artifact": str(context.paths.artifact),
         "dataset": training.store.name,
         "dataset_sha256": training.store.sha256 or done.get("dataset_sha256"),
+        "class_names": [*training.store.class_names] or None,
         "parent": training.parent.lineage.model_dump(mode="json") if training.parent else None,
         "predicted_epoch_s": training.choice.predicted_epoch_s,
     }

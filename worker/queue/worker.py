@@ -106,6 +106,7 @@ class PreflightWorker(Worker):
         shared = replace(shared, arbiter=self._packing.arbiter)
         self._chores = Chores(
             shared, self._standby, self._intake, self._retry, self._parts, with_scheduler=with_scheduler,
+            is_companion=is_companion,
         )  # fmt: skip
         self._runner = JobRunner(shared, self._standby, records, self._retry, self._heartbeat_busy)
         self._host = IdleHost(shared, self._standby, self._heartbeat_busy)
@@ -225,9 +226,10 @@ class PreflightWorker(Worker):
 
     def _do_idle_work(self, burst: bool) -> bytes | None:
         """Send a heartbeat, handle commands, do chores; return the id of the next job, if one comes in time."""
-        single = [self.key, keys.RQ_SUSPENDED, keys.offers(self._queue.name)]
+        single = [self.key, keys.RQ_SUSPENDED, keys.offers(self._queue.name), self._chores.imports.key]
         existence = KeyExistence(single, self._chores.maintainer.watched)
-        (registered, suspended, offered), exist = existence.read(self.connection.exists(*existence.names))
+        (registered, suspended, offered, importing), exist = existence.read(self.connection.exists(*existence.names))
+        self._chores.imports.note(opened=importing)
         self._presence.heartbeat_idle(registered=registered)
         self._presence.show_idle()
         self._step("commands", self._commands.handle)
@@ -322,9 +324,11 @@ class PreflightWorker(Worker):
             self._retry.repair(renew)
             self._step("companions", self._reap_companions)
             self._step("companions", self._packing.grow)
-            exist = self.connection.exists(*self._chores.maintainer.watched)
+            existence = KeyExistence([self._chores.imports.key], self._chores.maintainer.watched)
+            (importing,), exist = existence.read(self.connection.exists(*existence.names))
             running = None if self._running is None else self._running.rq_job.id
             self._chores.maintain(exist, running=running)
+            self._chores.look_after_imports(opened=importing)
         except RedisError:
             return False  # the job continues, and its supervisor logs the outage
         return True

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 from anyio import to_thread
@@ -13,9 +14,13 @@ from preflight import Client
 from preflight.redis.connection import PATIENCE, open_async_redis, open_redis
 from preflight.wire import CONTRACT_VERSION
 from worker.config.settings import Settings
+from worker.imports.records import Imports
+from worker.imports.uploads import open_uploads
 from worker.models.store import open_store
 from worker.state.supervision import Supervisor
 from worker.web.auth import App, AuthMiddleware
+from worker.web.datasets.shelf import Shelf
+from worker.web.datasets.uploading import Uploader
 from worker.web.documents.openapi import DocumentedApp
 from worker.web.files.tickets import Tickets
 from worker.web.listing.indexer import Indexer
@@ -26,9 +31,11 @@ from worker.web.predicting.service import Predictions, PredictMiddleware
 from worker.web.routes.choices import ChoiceRoutes
 from worker.web.routes.compare import CompareRoutes
 from worker.web.routes.control import ControlRoutes
+from worker.web.routes.datasets import DatasetRoutes
 from worker.web.routes.errors import add_error_handlers
 from worker.web.routes.events import EventRoutes
 from worker.web.routes.files import FileRoutes
+from worker.web.routes.imports import ImportRoutes
 from worker.web.routes.jobs import JobRoutes
 from worker.web.routes.model_files import ModelFiles
 from worker.web.routes.models import ModelRoutes
@@ -39,6 +46,7 @@ from worker.web.routes.service import Service, ServiceRoutes
 from worker.web.streams.broadcaster import Broadcaster
 from worker.web.streams.compression import Compression
 
+GIB: Final = 1 << 30
 MAX_THREADS: Final = 16
 """Of short reads of single jobs; what may take long has `Slots`."""
 
@@ -51,7 +59,8 @@ def create_app(settings: Settings, token: str | None) -> tuple[App, Broadcaster]
         token: required in every request; None accepts requests from this machine only.
     """
     app, broadcaster, predictions = create_routes(settings)
-    guarded = AuthMiddleware(PredictMiddleware(PacedSending(Compression(app)), predictions), token)
+    most = round(settings.max_upload_gb * GIB)
+    guarded = AuthMiddleware(PredictMiddleware(PacedSending(Compression(app)), predictions), token, most)
     return HeadMiddleware(PrefixMiddleware(guarded, _prefix(settings))), broadcaster
 
 
@@ -109,6 +118,15 @@ def create_routes(settings: Settings) -> tuple[DocumentedApp, Broadcaster, Predi
     FileRoutes(client, files, Tickets(token, prefix)).register(app)
     PredictRoutes(client, models, predictions).register(app)
     ModelRoutes(client, store, models, predictions, read_only=read_only).register(app)
+    imports, shelf = Imports(redis, settings.queue, settings.state_ttl), Shelf(settings)
+    uploader = Uploader(
+        partial(open_uploads, settings),
+        shelf.bytes,
+        round(settings.imports_gb * GIB),
+        round(settings.max_upload_gb * GIB),
+    )
+    DatasetRoutes(settings, imports, uploader, shelf, read_only=read_only).register(app)
+    ImportRoutes(imports, uploader, lambda: broadcaster.is_closing, read_only=read_only).register(app)
     service = Service(client, redis, broadcaster, predictions, supervisor, settings.queue, read_only)
     ServiceRoutes(service).register(app)
     add_page(app, client, is_open=token is None)

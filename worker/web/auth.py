@@ -3,6 +3,7 @@
 import hmac
 import ipaddress
 import json
+import re
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
@@ -23,6 +24,8 @@ MAX_PREDICT_BYTES: Final = 8 << 20
 """Of a request to the model of an alias: one picture or several."""
 PROTECTED_PATHS: Final = ("/v1/", "/metrics")
 """Prefixes of the paths that need a token: the page holds no data, and platforms poll `/healthz` and `/readyz`."""
+UPLOAD: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)*/v1/datasets/[^/]{1,200}")
+"""Path of an upload; a proxy may have put something before it."""
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """RFC 9110, 9.2.1."""
 TOKEN_HEADER: Final = b"x-preflight-token"
@@ -61,8 +64,10 @@ def is_loopback(host: str) -> bool:
 class AuthMiddleware:
     """ASGI middleware: requires the token where there is one, else a request from this machine to this machine."""
 
-    def __init__(self, app: App, token: str | None) -> None:
+    def __init__(self, app: App, token: str | None, most_upload: int = 0) -> None:
+        """`most_upload` are the bytes of the largest upload."""
         self._app = app
+        self._most_upload = most_upload
         self._token = None if token is None else token.encode()
         self._tickets = Tickets(token)
 
@@ -81,7 +86,7 @@ class AuthMiddleware:
         if refused is not None:
             await refuse(with_headers, *refused)
             return
-        most = max_body_bytes(str(scope["path"])) if scope["method"] == "POST" else 0
+        most = self._most_bytes(str(scope["path"])) if scope["method"] == "POST" else 0
         if most > MAX_BODY_BYTES:  # its route gives out slots before it reads
             await self._app(scope, _limited(receive, most), with_headers)
             return
@@ -101,6 +106,9 @@ class AuthMiddleware:
         whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
         await self._app(scope, replayed, with_headers)
 
+    def _most_bytes(self, path: str) -> int:
+        return self._most_upload if is_upload(path) else max_body_bytes(path)
+
     def _refusal(self, scope: Scope) -> tuple[int, str, str] | None:
         """Return status, reason and message for a refused request."""
         path, headers = str(scope["path"]), _headers(scope)
@@ -109,7 +117,7 @@ class AuthMiddleware:
         if {name.lower() for name, _ in parameters} & TOKEN_PARAMETERS:
             return 400, "token_in_url", f"a token has no place in an address; send it as {WAYS}"
         length = headers.get(b"content-length", b"0")
-        most = max(MAX_BODY_BYTES, max_body_bytes(path))
+        most = max(MAX_BODY_BYTES, self._most_bytes(path))
         if not length.isdigit() or int(length[:12]) > most:
             return 413, *_too_large(most)
         if self._token is None:
@@ -166,6 +174,11 @@ def max_body_bytes(path: str) -> int:
     if path.endswith("/predict") and path.startswith("/v1/models/"):
         return MAX_PREDICT_BYTES
     return MAX_PICTURE_BYTES if path.startswith("/v1/jobs/") and path.endswith("/predict") else MAX_BODY_BYTES
+
+
+def is_upload(path: str) -> bool:
+    """Whether what is posted to `path` is a data set, which may be large."""
+    return UPLOAD.fullmatch(path) is not None
 
 
 def _limited(receive: Receive, most: int) -> Receive:

@@ -11,6 +11,7 @@ from typing import ClassVar, Final
 import h11
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
+from worker.web.auth import is_upload
 from worker.web.budgets import Budget, drop_one_for_another
 
 MAX_CONNECTIONS: Final = 2048
@@ -73,9 +74,11 @@ class BoundedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle received bytes."""
-        if self._is_kept_alive:  # the next request begins, and so does its timeout
+        is_upload = self._is_upload()
+        if self._is_kept_alive or is_upload:  # the next request begins, and so does its timeout, or an upload goes on
             self._cancel_timer()
-        self._hold(self.received + len(data))
+        # Of an upload little is held: uvicorn stops reading until its route has written what came.
+        self._hold(len(self.cycle.body) + len(data) if is_upload else self.received + len(data))
         if self.transport.is_closing():  # it was this one that held too much
             return
         super().data_received(data)
@@ -83,6 +86,11 @@ class BoundedProtocol(H11Protocol):
         if has_request and (self.scope["method"] != "POST" or BODY_PATHS not in self.scope["path"]):
             self.cycle.body = self.cycle.body[:0]  # nobody reads it
         self._update_timer()
+
+    def _is_upload(self) -> bool:
+        """Whether the body of an upload is coming."""
+        is_posted = self.conn.their_state is h11.SEND_BODY and self.scope["method"] == "POST"
+        return is_posted and is_upload(self.scope["path"])
 
     def on_response_complete(self) -> None:
         """Await the next request."""

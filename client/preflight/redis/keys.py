@@ -57,6 +57,16 @@ def deletions(queue: str) -> str:
     return f"preflight:deletions:{queue}"
 
 
+def imports(queue: str) -> str:
+    """Hash of the open imports of a queue: data set -> id of its import; see `worker.imports.records`."""
+    return f"preflight:imports:{queue}"
+
+
+def import_state(job_id: str) -> str:
+    """Return the key of the state of an import, as JSON; it has its lease and its `cancel` key as a job has."""
+    return f"preflight:{{{job_id}}}:import"
+
+
 def offers(queue: str) -> str:
     """Hash of the groups of a queue that have free seats: job id -> offer; see `worker.features.groups.seats`."""
     return f"preflight:offers:{queue}"
@@ -249,6 +259,7 @@ KEYS: Final = (
     Key("preflight:deletions:{queue}", "hash", "client, web", "worker, client, web",
         "64 bytes an id, 4 KiB a request, 50 a step", NONE),
     Key("preflight:deleted", "zset", "worker", "worker, client, web", "1 score, or 1,000 ids", NONE),
+    Key("preflight:imports:{queue}", "hash", "worker, web", "worker, web", "64 bytes a field, 100 fields", NONE),
     Key("preflight:offers:{queue}", "hash", "worker", "worker", "64 bytes a job, 40 an offer, 5,000 offers", "120 s"),
     Key("preflight:idle:{queue}", "zset", "worker", "worker", "their number; of 6 s", "60 s"),
     # --- of one job
@@ -266,6 +277,7 @@ KEYS: Final = (
     Key("preflight:{{{job}}}:plan", "string", "worker", "worker", "16 KiB", OF_JOB),
     Key("preflight:{{{job}}}:dataset", "string", "worker", "worker", "128 bytes", OF_JOB),
     Key("preflight:{{{job}}}:notes", "hash", "client, web", "client, web", "256 KiB a field", "30 days"),
+    Key("preflight:{{{job}}}:import", "string", "worker, web", "worker, web", "16 KiB", OF_JOB),
     Key("preflight:{{{job}}}:group", "hash", "worker", "worker", "5,000 fields, 4 KiB a message, 16 KiB a request",
         "120 s"),
     # --- RQ's, of a queue or of all

@@ -92,6 +92,10 @@ Counts = Annotated[tuple[Count, ...], Field(max_length=MAX_WORKERS), BeforeValid
 """Of each member, by rank."""
 ClassShares = Annotated[tuple[Share | None, ...], Field(max_length=MAX_CLASSES), BeforeValidator(parse_json)]
 """Of each class, by its number; null: not defined."""
+ClassNames = Annotated[
+    tuple[Annotated[str, Field(max_length=128)], ...], Field(max_length=MAX_CLASSES), BeforeValidator(parse_json)
+]
+"""Of each class of imported data, by its number."""
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 

@@ -136,6 +136,8 @@ class TrainJob(Wire):
     train_samples: spec.TrainSamples | None = DEFAULTS.train_samples
     max_steps: spec.MaxSteps | None = DEFAULTS.max_steps
     batch_size: spec.BatchSize = DEFAULTS.batch_size
+    """Of imported data with fewer than 2,048 samples to train on, the default is smaller: an epoch has 16 steps, or
+    batches of 16."""
     optimizer: spec.Optimizer = DEFAULTS.optimizer
     learning_rate: spec.LearningRate = DEFAULTS.learning_rate
     momentum: spec.Momentum = DEFAULTS.momentum
@@ -174,7 +176,7 @@ class TrainJob(Wire):
     onnx: bool = False
     """Also save the model as `model.onnx`, compared with the PyTorch model on the whole test set."""
     plan: OwnPlan = OwnPlan()
-    _asked_dataset: str | None = PrivateAttr(default=None)
+    _asked: Self | None = PrivateAttr(default=None)
 
     @model_validator(mode="before")
     @classmethod
@@ -225,17 +227,21 @@ class TrainJob(Wire):
     def _given(self) -> set[str]:
         return {*SPEC_FIELDS} & self.model_fields_set
 
-    def pinned(self, dataset: str) -> Self:
-        """Return the job with the version of its data set that is used; its digest stays that of the request."""
-        if dataset == self.dataset:
+    def settled(self, dataset: str, batch_size: int | None = None) -> Self:
+        """Return the job with the version of its data set, and the default batch for its size.
+
+        Its digest stays that of the request.
+        """
+        update: dict[str, object] = {"dataset": dataset, **({} if batch_size is None else {"batch_size": batch_size})}
+        if all(getattr(self, name) == value for name, value in update.items()):
             return self
-        found = self.model_copy(update={"dataset": dataset})
-        found._asked_dataset = self._asked_dataset or self.dataset
+        found = self.model_copy(update=update)
+        found._asked = self.as_asked()
         return found
 
     def as_asked(self) -> Self:
         """Return the job as it was enqueued."""
-        return self if self._asked_dataset is None else self.model_copy(update={"dataset": self._asked_dataset})
+        return self if self._asked is None else self._asked
 
     def digest(self) -> str:
         """Return the SHA-256 of the request without its id: 64 hexadecimal digits."""

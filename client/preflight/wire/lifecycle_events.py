@@ -5,6 +5,7 @@ from typing import Literal
 from preflight.contract import plan, spec
 from preflight.contract.recipes import RecipeName
 from preflight.wire.base import (
+    ClassNames,
     ClassShares,
     Count,
     Event,
@@ -138,6 +139,8 @@ class TrainingDone(Event):
     """Of each class: share of its test samples that are correct; null without samples."""
     class_f1: ClassShares | None = None
     """Of each class: harmonic mean of precision and recall; null without samples and predictions."""
+    class_names: ClassNames | None = None
+    """Of imported data; null: the classes are numbers."""
     epochs: spec.Epochs
     train_steps: Count | None = None
     """Optimizer steps taken."""

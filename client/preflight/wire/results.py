@@ -9,6 +9,7 @@ from preflight.contract.confidence import Confidence
 from preflight.contract.plan import Plan
 from preflight.contract.removed import forget_removed
 from preflight.wire.base import (
+    ClassNames,
     ClassShares,
     Count,
     JobId,
@@ -65,6 +66,8 @@ class TrainResult(Wire):
     """Of each class: share of its test samples that are correct; null without samples."""
     class_f1: ClassShares | None = None
     """Of each class: harmonic mean of precision and recall; null without samples and predictions."""
+    class_names: ClassNames | None = None
+    """Of imported data; null: the classes are numbers."""
     confidence: Confidence | None = None
     """Of its answers; null: too few samples to measure it."""
     epochs: Count | None = None

@@ -66,6 +66,8 @@ def test_the_readme_shows_what_is_measured_with_its_version_and_the_rest_by_its_
     shown = figures.render("<!-- figures: readme -->\n<!-- end of figures -->")
     assert f"| 2.00x alone, 10.00x beside a busy process |  |  | [{VERSION}](docs/benchmarks.md#claim) |" in shown
     assert "recipe `fast`" not in shown
+    headline = figures.render("<!-- figures: lead -->\n<!-- end of figures -->")
+    assert "first of its kind, median: 2.00x alone, 10.00x beside a busy process; worst of all runs: 2.00x" in headline
     other = figures.render("<!-- figures: accuracy -->\n<!-- end of figures -->")
     assert "Not measured yet: `python -m tools.bench.measure accuracy` makes these figures." in other
 

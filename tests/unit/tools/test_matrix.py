@@ -178,7 +178,7 @@ def test_a_clock_that_jumps_costs_a_run_only_what_the_log_dates(
              "memory_format": "contiguous", "allocator": "default", "loader_workers": 0, "affinity": "free",
              "micro_batch": 128}),
         (5, {"event": "training_config"}),
-        (25, {"event": "epoch_done", "seconds": 20.0}),
+        (25, {"event": "epoch_done", "took_s": 20.0}),
         (26, {"event": "prediction_checked", "predicted_s": 19.0, "low_s": 18.0, "high_s": 21.0}),
     ]  # fmt: skip
     log = [{**event, "ts": (began + timedelta(seconds=second)).isoformat()} for second, event in events]

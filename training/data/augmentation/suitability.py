@@ -13,6 +13,7 @@ DRAWN: Final = ("erode_probability", "dilate_probability")
 FLIPS: Final = ("random_horizontal_flip", "random_vertical_flip")
 WRITTEN: Final = frozenset({"mnist", "emnist", "qmnist", "kmnist", "digits"})
 """Built-in data sets of handwritten signs."""
+DIGITS: Final = frozenset("0123456789")
 
 
 def require_suitable(augmentation: Augmentation, info: DatasetInfo) -> None:
@@ -38,9 +39,14 @@ def require_suitable(augmentation: Augmentation, info: DatasetInfo) -> None:
 def flip_warning(augmentation: Augmentation, info: DatasetInfo) -> str | None:
     """Return what is wrong with mirrored images of a data set of handwritten signs, a sentence; None: nothing is."""
     flipped = [field for field in FLIPS if getattr(augmentation, field)]
-    if not flipped or info.name not in WRITTEN:
+    if not flipped or not (info.name in WRITTEN or _has_digits(info)):
         return None
     return (
         f"augmentation.{flipped[0]} mirrors images of {info.name}, but a mirrored sign is another one or none; leave "
         "it out unless that is meant"
     )
+
+
+def _has_digits(info: DatasetInfo) -> bool:
+    """Whether an imported data set has grey images and all ten digits as class names: fewer may be plain numbers."""
+    return info.inverted is not None and info.shape[0] == 1 and {*info.class_names} >= DIGITS

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,12 @@ import numpy.typing as npt
 from preflight.files.atomic_files import staged
 from training.catalog.version import content_header, content_sha256
 from training.data.dataset_info import DatasetInfo, to_metadata
-from training.importing.building.decoded import DecodedRows
 from training.importing.rows import save_array
 from training.importing.shards import TEST, TRAIN, VALIDATION
 from training.system.safetensors_file import Layout, safetensors_header
 
 if TYPE_CHECKING:
+    from preflight.pictures.form import Form
     from training.importing.rows import Rows
 
 BLOCK: Final = 4 << 20
@@ -46,10 +46,33 @@ class Plan:
         return cls(np.concatenate((train, validation)), test, len(validation))
 
 
+class Pictures(Protocol):
+    """Samples with their pictures."""
+
+    @property
+    def form(self) -> Form:
+        """Of each picture."""
+
+    @property
+    def rows(self) -> Rows:
+        """What is known of each."""
+
+    @property
+    def labels(self) -> npt.NDArray[np.int64]:
+        """Number of each one's class in `names`."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the classes."""
+
+    def pixels(self, wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        """Return some of the pictures [n, C, H, W]."""
+
+
 class StoreWriter:
     """Writes one store; `sha256` is its content's once it is written."""
 
-    def __init__(self, decoded: DecodedRows, plan: Plan, name: str, check: Callable[[], None]) -> None:
+    def __init__(self, decoded: Pictures, plan: Plan, name: str, check: Callable[[], None]) -> None:
         self._decoded = decoded
         self._plan = plan
         self._check = check
@@ -101,7 +124,7 @@ class StoreWriter:
             yield self._decoded.pixels(rows[start : start + size])
 
 
-def write_rows(path: Path, decoded: DecodedRows, plan: Plan) -> None:
+def write_rows(path: Path, decoded: Pictures, plan: Plan) -> None:
     """Write the rows of a store, training first, in its order, their labels being those of the store."""
     rows = decoded.rows[np.concatenate((plan.train, plan.test))]
     rows["label"] = decoded.labels[np.concatenate((plan.train, plan.test))]

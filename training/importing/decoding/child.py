@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Final
 
 from preflight.pictures.decoding import Unusable
+from training.importing.decoding.earlier import open_earlier
 from training.importing.decoding.progress import Progress
-from training.importing.decoding.readers import READERS, probe_shard
+from training.importing.decoding.readers import READERS, probe_shard, read_files
 from training.importing.decoding.task import Task
 from training.importing.rows import Batch, describe, save_array
 
@@ -58,7 +59,10 @@ def _serve(task: Task, progress: Progress, work: Path) -> dict[str, object]:
         if task.form is None:
             probes = [(one.height, one.width, one.colour, one.paper) for one in probe_shard(shard, progress)]
             return {"name": name, "probes": probes, "refused": progress.refused}
-        result = READERS[shard.kind](shard, task.form, progress)
+        if shard.kind == "files" and task.earlier is not None:
+            result = read_files(shard, task.form, progress, open_earlier(*task.earlier))
+        else:
+            result = READERS[shard.kind](shard, task.form, progress)
         described = describe(result.batch.images, result.batch.rows) if len(result.batch.rows) else result.batch
         return {"name": name, **_write(work, name, described, result.names, progress)}
     except Unusable as error:  # of the whole task

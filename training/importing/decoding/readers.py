@@ -14,6 +14,7 @@ from PIL import Image
 from preflight.pictures.decoding import Probe, Unusable, decode, fit, probe, probe_pixels
 from preflight.pictures.form import Form
 from training.importing.decoding import arrays, parquet, pixels
+from training.importing.decoding.earlier import Earlier
 from training.importing.decoding.progress import Progress
 from training.importing.form import MAX_PICTURE_BYTES
 from training.importing.rows import MODES, ROW, Batch, source_key, text_hash
@@ -36,12 +37,13 @@ class Folder:
         self._parent: str | None = None
         self._descriptor = -1
 
+    def status(self, path: str) -> os.stat_result:
+        """Return the state of a file, of a link its own; raises `OSError`."""
+        return os.stat(self._enter(path), dir_fd=self._descriptor, follow_symlinks=False)
+
     def read(self, path: str) -> tuple[bytes, os.stat_result]:
         """Return the content and state of a regular file; raises `Unusable`, `OSError`."""
-        parent, _, name = path.rpartition("/")
-        if parent != self._parent:
-            self.close()
-            self._descriptor, self._parent = self._walk(parent), parent
+        name = self._enter(path)
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._descriptor)
         try:
             found = os.fstat(file)
@@ -55,6 +57,14 @@ class Folder:
         finally:
             os.close(file)
         return data, found
+
+    def _enter(self, path: str) -> str:
+        """Open the folder of a file, unless it is open; return the file's name in it."""
+        parent, _, name = path.rpartition("/")
+        if parent != self._parent:
+            self.close()
+            self._descriptor, self._parent = self._walk(parent), parent
+        return name
 
     def _walk(self, parent: str) -> int:
         descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
@@ -71,8 +81,8 @@ class Folder:
             self._descriptor = -1
 
 
-def read_files(shard: Shard, form: Form, progress: Progress) -> Result:
-    """Decode pictures that are files."""
+def read_files(shard: Shard, form: Form, progress: Progress, earlier: Earlier | None = None) -> Result:
+    """Decode pictures that are files, but for those that `earlier` has."""
     images = np.empty((len(shard.files), form.channels, form.height, form.width), np.uint8)
     items: list[int] = []
     found: list[tuple[str, int, int]] = []
@@ -82,8 +92,14 @@ def read_files(shard: Shard, form: Form, progress: Progress) -> Result:
         if not progress.begins(item):
             continue
         try:
-            data, status = folder.read(path)
-            images[len(items)], mode, height, width = decode(data, form)
+            kept, status = None, None
+            if earlier is not None:
+                status = folder.status(path)
+                kept = earlier.find(source_key(path, status.st_size, status.st_mtime_ns))
+            if kept is None:
+                data, status = folder.read(path)
+                kept = decode(data, form)
+            images[len(items)], mode, height, width = kept
         except Unusable as error:
             progress.refuse(item, str(error))
         except OSError as error:
@@ -91,7 +107,7 @@ def read_files(shard: Shard, form: Form, progress: Progress) -> Result:
         else:
             items.append(item)
             found.append((mode, height, width))
-            keys.append(source_key(path, status.st_size, status.st_mtime_ns))
+            keys.append(source_key(path, status.st_size, status.st_mtime_ns) if status else bytes(16))
     folder.close()
     rows = rows_of(items, found)
     index = np.asarray(items, dtype=np.int64)

@@ -17,13 +17,17 @@ class Task:
     """Of its files."""
     shard: Shard
     form: Form | None
+    earlier: tuple[str, str] | None = None
+    """Rows and store of the version before, of the same source and form."""
     skip: dict[int, str] = field(default_factory=dict)
     """Samples that ended a child, and how."""
 
     def line(self) -> bytes:
         """Return the task as a child reads it."""
         form = None if self.form is None else asdict(self.form)
-        asked = {"name": self.name, "shard": self.shard.as_json(), "form": form, "skip": self.skip}
+        asked: dict[str, object] = {
+            "name": self.name, "shard": self.shard.as_json(), "form": form, "earlier": self.earlier, "skip": self.skip,
+        }  # fmt: skip
         return json.dumps(asked).encode() + b"\n"
 
     @classmethod
@@ -37,4 +41,5 @@ class Task:
             names=tuple(part["names"]), extra=part["extra"],
         )  # fmt: skip
         form = None if said["form"] is None else Form(**said["form"])
-        return cls(said["name"], shard, form, {int(item): why for item, why in said["skip"].items()})
+        earlier = None if said["earlier"] is None else (said["earlier"][0], said["earlier"][1])
+        return cls(said["name"], shard, form, earlier, {int(item): why for item, why in said["skip"].items()})

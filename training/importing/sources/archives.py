@@ -23,6 +23,8 @@ MAX_ENTRIES: Final = 500_000
 END: Final = b"PK\5\6"
 """Signature of the end of a zip file's central directory (PKWARE's APPNOTE, 4.3.16)."""
 END_BYTES: Final = 22 + 65_535
+RECORD_BYTES: Final = 56
+"""Of the record of ZIP64 before the locator (4.3.14)."""
 BLOCK: Final = 1 << 18
 DONE: Final = "unpacked"
 ENCRYPTED: Final = 1
@@ -154,12 +156,9 @@ def _check_entries(path: Path) -> None:
         return  # zipfile says what is wrong
     (count,) = struct.unpack_from("<H", end, at + 10)
     locator = end.rfind(b"PK\6\7", 0, at)
-    if count == 0xFFFF and locator >= 0 and len(end) >= locator + 16:
-        (offset,) = struct.unpack_from("<Q", end, locator + 8)
-        with path.open("rb") as file:
-            file.seek(offset)
-            record = file.read(40)
-        if record[:4] == b"PK\6\6" and len(record) == 40:
+    if count == 0xFFFF and locator >= RECORD_BYTES:
+        record = end[locator - RECORD_BYTES : locator]  # where zipfile looks, whatever offset the locator has
+        if record[:4] == b"PK\6\6":
             (count,) = struct.unpack_from("<Q", record, 32)
     if count > MAX_ENTRIES:
         raise refuse(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -11,20 +10,20 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from preflight.cli.arguments import quote
 from preflight.cli.options import UncheckedPath
 from preflight.errors import DatasetError, InvalidConfig
-from worker.cli.context import load_settings
+from worker.cli.context import load_settings, log_to_stderr
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from training.catalog.version import Version
-    from training.importing.form import Options
     from training.importing.run import Progress
 
 PROGRESS_SECONDS: Final = 0.5
 """Between two lines of progress."""
+
+MAX_CHANGES_BYTES: Final = 16 << 20
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -61,14 +60,15 @@ def add(name: str, source: str, as_json: bool, **asked: object) -> None:
     the same command resumes where it was.
     """
     from training.system.requirements import require_packages
+    from worker.jobs.local.import_options import import_options
 
-    settings, options = load_settings(), _options(asked)
+    settings, options = load_settings(), import_options(asked, "--")
     require_packages(("numpy", "PIL"), "imports need it", "train")
     from worker.cli.formatting.datasets import format_version
-    from worker.jobs.local.importing import import_local
+    from worker.jobs.local.importing import Asked, import_local
 
     try:
-        version, is_new = import_local(name, source, options, settings, _teller(as_json))
+        version, is_new = import_local(Asked(name, source, options), settings, _teller(as_json))
     except KeyboardInterrupt:
         click.echo("the same command goes on with what was read", err=True)
         raise
@@ -126,6 +126,56 @@ def diff(before: str, after: str, as_json: bool) -> None:
     click.echo(json.dumps(found) if as_json else format_difference(found))
 
 
+@data.command("issues")
+@click.argument("dataset", metavar="NAME[@N]")
+@click.option("--folds", type=click.IntRange(2, 10), default=2, show_default=True,
+              help="Trainings, each without a part of the samples, which it then judges.")  # fmt: skip
+@click.option("--most", type=click.IntRange(1, 10_000), default=1_000, show_default=True, help="Samples to list.")
+@as_json_option
+def issues(dataset: str, folds: int, most: int, as_json: bool) -> None:
+    """List the samples whose labels look wrong, the most suspicious first.
+
+    It trains a small network on the other samples, and says on stderr how long that will take; Ctrl-C ends it. The
+    first two columns of what is printed are what `preflight data relabel` takes.
+    """
+    from preflight.cli.formatting.text import printable
+    from worker.jobs.local.issues import issues_local
+
+    def tell(seconds: float) -> None:
+        click.echo(f"takes some {seconds:,.0f} s", err=True)
+
+    settings = load_settings()
+    log_to_stderr(settings)
+    found = issues_local(dataset, settings, tell, folds=folds, most=most)
+    if as_json:
+        click.echo(found.model_dump_json())
+        return
+    click.echo(f"{found.estimated:,} of {found.samples:,} labels look wrong", err=True)
+    for each in found.issues:
+        row = (str(each.sample), printable(each.suggested), printable(each.given), f"{each.own:.4f}")
+        click.echo(",".join(f'"{text}"' if "," in text else text for text in row))
+
+
+@data.command("relabel")
+@click.argument("dataset", metavar="NAME[@N]")
+@click.argument("changes", type=UncheckedPath())
+@click.option("--by", metavar="WHO", default=None, help="Who changes it, for its history; default: this user.")
+@as_json_option
+def relabel(dataset: str, changes: str, by: str | None, as_json: bool) -> None:
+    """Move samples to another class, or leave them out, as the next version.
+
+    CHANGES is a CSV file with the number of a sample in the version and the name of its class in each line; without a
+    name the sample is left out. `-` reads it from standard input.
+    """
+    from worker.jobs.local.importing import relabel_local
+
+    with click.open_file(changes) as file:
+        text = file.read(MAX_CHANGES_BYTES)
+    version = relabel_local(dataset, text, load_settings(), by)
+    said = {**_as_json(version), "new": True}
+    click.echo(json.dumps(said) if as_json else f"{version.reference} has {version.samples:,} samples")
+
+
 @data.command("remove")
 @click.argument("dataset", metavar="NAME[@N]")
 @click.option("--force", is_flag=True, help="Also where Redis cannot be asked which jobs need it.")
@@ -149,54 +199,6 @@ def alias(alias: str, dataset: str, as_json: bool) -> None:
     found = alias_local(alias, dataset, load_settings())
     said = {"alias": alias, "dataset": dataset, "version": found.reference}
     click.echo(json.dumps(said) if as_json else f"{alias} stands for {dataset} (now {found.reference})")
-
-
-def _options(asked: dict[str, object]) -> Options:
-    """Return the options of an import; raises `InvalidConfig`."""
-    from pydantic import TypeAdapter
-
-    from training.importing.form import Options
-    from training.importing.sources.detect import FORMATS
-
-    format_ = asked["format_"]
-    if format_ is not None and format_ not in FORMATS:
-        raise InvalidConfig(f"--format is {str(format_)!r}; use one of {', '.join(FORMATS)}", field="format")
-    fields = {
-        "size": _size(asked["size"]), "channels": asked["channels"], "ink": asked["ink"], "group": asked["group"],
-        "test": _share("test", asked["test"]), "validation": _share("validation", asked["validation"]),
-        "max_refused": _share("max-refused", asked["max_refused"], most=1.0),
-        "keep_duplicates": asked["keep_duplicates"], "format": format_,
-    }  # fmt: skip
-    return TypeAdapter(Options).validate_python(fields)
-
-
-def _size(text: object) -> tuple[int, int] | None:
-    """Return height and width; raises `InvalidConfig`."""
-    from training.importing.form import MAX_SIDE
-
-    if text is None:
-        return None
-    parts = str(text).lower().split("x")
-    if len(parts) > 2 or not all(part.isascii() and part.isdigit() and len(part) < 4 for part in parts):
-        raise InvalidConfig(f"--size is {quote(str(text))}, but must be N or HxW, such as 28 or 32x48", field="size")
-    height, width = int(parts[0]), int(parts[-1])
-    if not (min(height, width) >= 1 and max(height, width) <= MAX_SIDE):
-        raise InvalidConfig(f"--size is {text}, but may be from 1 to {MAX_SIDE} pixels a side", field="size")
-    return height, width
-
-
-def _share(option: str, text: object, most: float = 0.9) -> float:
-    """Return a share as a number, written 0.2 or 20%; raises `InvalidConfig`."""
-    written = str(text).strip()
-    try:
-        share = float(written.removesuffix("%")) / (100 if written.endswith("%") else 1)
-    except ValueError:
-        share = math.nan
-    if not 0 <= share <= most:
-        raise InvalidConfig(
-            f"--{option} is {quote(written)}, but must be a share from 0 to {most:g}, such as 0.2 or 20%", field=option
-        )
-    return share
 
 
 def _as_json(version: Version) -> dict[str, JsonValue]:

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
-from preflight.cli.formatting.text import columns
+from preflight.cli.formatting.text import columns, printable
 from preflight.contract.confidence import Confidence
 from preflight.events.plan_words import plan_line
 from preflight.events.sentences import together
 from preflight.numbers import duration, plural
 from preflight.wire import StepProfile, TrainResult
+from worker.cli.formatting.datasets import MAX_CLASSES, classes
 
 
 def format_result(result: TrainResult) -> str:
@@ -31,8 +32,21 @@ def format_result(result: TrainResult) -> str:
         ("plan", plan_line(result.plan) if result.plan else ""),
         ("model", result.artifact),
     ]
-    text = _aligned(lines)
+    text = _aligned(lines) + class_table(result)
     return f"{text}\n\n{profile_table(result.profile)}" if result.profile else text
+
+
+def class_table(result: TrainResult) -> str:
+    """Return precision, recall and F1 of each named class as a block of lines; empty for classes without names."""
+    names, scores = result.class_names, (result.class_precision, result.class_recall, result.class_f1)
+    if not names or not all(scores):
+        return ""
+    rows = [
+        (printable(name), *("-" if share is None else f"{share:.1%}" for share in shares))
+        for name, *shares in zip(names, *(each or () for each in scores), strict=False)
+    ]
+    more = f"\nand {classes(len(rows) - MAX_CLASSES)} more" if len(rows) > MAX_CLASSES else ""
+    return f"\n\n{columns([('CLASS', 'PRECISION', 'RECALL', 'F1'), *rows[:MAX_CLASSES]])}{more}"
 
 
 def confidence_line(found: Confidence) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import getpass
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from redis.exceptions import RedisError
@@ -15,6 +18,7 @@ from training.catalog.catalog import Catalog
 from training.catalog.shared import SharedCatalog
 from training.catalog.version import Reference, Version
 from training.importing.form import Options
+from training.importing.revision import revise
 from training.importing.run import Progress, Request, run_import
 from training.importing.sources.base import Source
 from training.importing.sources.detect import read_source
@@ -26,29 +30,51 @@ MAX_JOBS = 10_000
 """Jobs that are asked which data set they need."""
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is imported under which name."""
+
+    name: str
+    source: str
+    """A path, or a URL; of an upload the user's name of it."""
+    options: Options
+    fetch: Callable[[Path, Callable[[], None]], Path] | None = None
+    """Of an upload: returns its path, fetched to the working directory where it is elsewhere."""
+    upload: str = ""
+    """Its id: a continued import is of the same one."""
+    processes: int | None = None
+    """That decode; None: one for each processor."""
+
+
 def import_local(
-    name: str, source: str, options: Options, settings: Settings, tell: Callable[[Progress], None]
+    asked: Asked, settings: Settings, tell: Callable[[Progress], None], check: Callable[[], None] = lambda: None
 ) -> tuple[Version, bool]:
     """Import a source as the next version of a name; returns it, and whether it is new.
+
+    `check` is called several times a second, and ends the import by what it raises.
 
     Raises:
         PreflightError: it was refused; nothing is left behind.
     """
+    source, options = asked.source, asked.options
     allowed = [prefix.strip() for prefix in settings.data_sources.split(",") if prefix.strip()]
 
     def find(work: Path, check: Callable[[], None]) -> Source:
-        path = fetch(source, allowed, work, check) if is_url(source) else Path(source).expanduser().absolute()
+        if asked.fetch is not None:
+            path = asked.fetch(work, check)
+        else:
+            path = fetch(source, allowed, work, check) if is_url(source) else Path(source).expanduser().absolute()
         return read_source(path, options, work, check)
 
     request = Request(
-        name=name, source=redact_urls(source), options=options, environment=child_environment(),
-        processes=min(len(os.sched_getaffinity(0)), MAX_PROCESSES),
+        name=asked.name, source=redact_urls(source), options=options, environment=child_environment(),
+        processes=asked.processes or min(len(os.sched_getaffinity(0)), MAX_PROCESSES), upload=asked.upload,
     )  # fmt: skip
     catalog = Catalog(settings.data_dir)
     shared = None if settings.dataset_url is None else SharedCatalog(settings.dataset_url, catalog)
     if shared is not None:
-        shared.pull(name)  # the next number is one that no other machine has given
-    version, is_new = run_import(request, catalog, find, tell)
+        shared.pull(asked.name)  # the next number is one that no other machine has given
+    version, is_new = run_import(request, catalog, find, tell, check)
     if shared is not None:
         tell(Progress(stage="uploading"))
         shared.push(version)
@@ -71,6 +97,36 @@ def alias_local(name: str, reference: str, settings: Settings) -> Version:
     return found
 
 
+def relabel_local(reference: str, text: str, settings: Settings, by: str | None) -> Version:
+    """Make the next version of a data set with other labels; `text` has lines `number,class` or `number`.
+
+    Raises:
+        InvalidConfig: a line, a sample or a class is wrong, or the version is not the newest.
+        DatasetError: it cannot be read or written.
+    """
+    changes: dict[int, str | None] = {}
+    for line, row in enumerate(csv.reader(text.splitlines()), 1):
+        if not row:
+            continue
+        number = row[0].strip()
+        if not (number.isascii() and number.isdigit() and len(number) < 9 and len(row) <= 2):
+            raise InvalidConfig(
+                f"line {line} is {','.join(row)[:80]!r}, but must be the number of a sample and a class",
+                field="changes",
+            )
+        changes[int(number)] = row[1].strip() or None if len(row) > 1 else None
+    catalog = Catalog(settings.data_dir)
+    shared = None if settings.dataset_url is None else SharedCatalog(settings.dataset_url, catalog)
+    if shared is not None:
+        shared.pull(Reference.parse(reference).name)
+        shared.fetch(catalog.find(reference), round(settings.dataset_cache_gb * (1 << 30)))
+        shared.fetch_rows(catalog.find(reference))
+    version = revise(catalog, reference, changes, by or getpass.getuser())
+    if shared is not None:
+        shared.push(version)
+    return version
+
+
 def remove_local(reference: str, settings: Settings, *, force: bool) -> list[Version]:
     """Remove a version, all versions of a name, or an alias; returns the versions that are gone.
 
@@ -81,7 +137,7 @@ def remove_local(reference: str, settings: Settings, *, force: bool) -> list[Ver
     asked = Reference.parse(reference)
     catalog.find(reference)
     try:
-        needing = _jobs_that_need(asked, catalog, settings)
+        needing = jobs_that_need(asked, catalog, settings)
     except (RedisError, OSError) as error:
         if not force:
             raise InvalidConfig(
@@ -104,7 +160,7 @@ def remove_local(reference: str, settings: Settings, *, force: bool) -> list[Ver
     return gone
 
 
-def _jobs_that_need(asked: Reference, catalog: Catalog, settings: Settings) -> list[str]:
+def jobs_that_need(asked: Reference, catalog: Catalog, settings: Settings) -> list[str]:
     """Return the ids of queued and running jobs that name a version, or a name or alias of it; raises `RedisError`."""
     key = settings.signing_key
     client = Client(

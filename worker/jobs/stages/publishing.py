@@ -85,6 +85,8 @@ def _read_spec(trained: dict[str, JsonValue]) -> TrainSpec | None:
 
 def _dataset(manifest: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     match manifest:
+        case {"dataset": {"name": str(name), "sha256": str(sha256)}, "input": {"class_names": list(names)}}:
+            return {"dataset": name, "dataset_sha256": sha256, "class_names": names or None}
         case {"dataset": {"name": str(name), "sha256": str(sha256)}}:
             return {"dataset": name, "dataset_sha256": sha256}
         case {"dataset": {"name": str(name)}}:

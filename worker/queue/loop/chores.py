@@ -8,6 +8,7 @@ from preflight.redis import keys
 from worker.admission.dependents import Dependents
 from worker.broker.shared_keys import RedisRetry
 from worker.jobs.worker_context import WorkerContext
+from worker.queue.imports.chore import ImportsChore
 from worker.queue.intake import Intake
 from worker.queue.loop.datasets import DatasetsChore
 from worker.queue.loop.forks import fork_for_extras
@@ -38,7 +39,7 @@ class Chores:
 
     def __init__(
         self, worker: WorkerContext, standby: Standby, intake: Intake, retry: RedisRetry, parts: Supervisor, *,
-        with_scheduler: bool,
+        with_scheduler: bool, is_companion: bool = False,
     ) -> None:  # fmt: skip
         """Look after the queue of `worker`; `with_scheduler`: enqueue its scheduled jobs, too.
 
@@ -59,6 +60,9 @@ class Chores:
         self.scheduler = Scheduler(connection, worker.queue, worker.name, enabled=with_scheduler)
         self.janitor = Janitor(worker.settings)
         self.datasets = DatasetsChore(connection, worker.queue.name, worker.name, worker.settings)
+        self.imports = ImportsChore(
+            connection, worker.queue.name, worker.settings, worker.name, is_companion=is_companion
+        )
         self.extras = PendingExtrasChore(worker.settings, partial(fork_for_extras, worker, standby))
 
     def step(self, exist: int) -> bool:
@@ -73,7 +77,7 @@ class Chores:
         self._do(
             (self.cleaner, self.cleaner.step), (self.janitor, self.janitor.step), (self.extras, self.extras.step),
             (self.datasets, self.datasets.step), (self.deletions.files, self.deletions.files.step),
-            (self._standby, self._standby.step),
+            (self._standby, self._standby.step), (self.imports, self.imports.step),
         )  # fmt: skip
         return has_work
 
@@ -86,6 +90,11 @@ class Chores:
                 (self.dependents, self.dependents.step), (self.deletions, self.deletions.step),
             )  # fmt: skip
         return has_work
+
+    def look_after_imports(self, *, opened: bool) -> None:
+        """Do what is due for imports while a job runs; `opened`: their key is there. As `step`."""
+        self.imports.note(opened=opened)
+        self._do((self.imports, partial(self.imports.step, busy=True)))
 
     def _do(self, *chores: tuple[Chore, Callable[[], None]]) -> None:
         """Do what is due; a bug in a chore must not keep jobs waiting."""
@@ -108,7 +117,7 @@ class Chores:
 
     def remain(self, seconds: float) -> bool:
         """Whether a worker that ends with the queue has something to do yet; waits for extras, at most `seconds`."""
-        return self.cleaner.due() or self.extras.remain(seconds)
+        return self.cleaner.due() or self.extras.remain(seconds) or self.imports.remain(seconds)
 
     def release(self) -> None:
         """Let other workers do what this one did for the queue; raises `redis.exceptions.RedisError`."""
@@ -118,6 +127,7 @@ class Chores:
     def stop(self) -> None:
         """End the processes of the chores."""
         self.extras.stop()
+        self.imports.stop()
 
     def _watch_shared_keys(self) -> None:
         self.shared_keys.step()

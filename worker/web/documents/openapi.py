@@ -7,6 +7,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from preflight.wire import EVENT
 from preflight.wire.json_schema import job_schema
+from worker.web.datasets.models import RelabelSamples
 from worker.web.models import CancelJobs, ChangeAlias, ChangeNotes, PromoteModel
 
 REFERENCE: Final = "#/components/schemas/{model}"
@@ -50,6 +51,7 @@ class DocumentedApp(FastAPI):
                 **_definitions("ChangeNotes", ChangeNotes.model_json_schema(ref_template=REFERENCE)),
                 **_definitions("PromoteModel", PromoteModel.model_json_schema(ref_template=REFERENCE)),
                 **_definitions("ChangeAlias", ChangeAlias.model_json_schema(ref_template=REFERENCE)),
+                **_definitions("RelabelSamples", RelabelSamples.model_json_schema(ref_template=REFERENCE)),
                 **_definitions("Event", EVENT.json_schema(mode="serialization", ref_template=REFERENCE)),
             }
             components = found.setdefault("components", {})

@@ -29,7 +29,8 @@ PROBLEMS: Final[dict[int | str, dict[str, object]]] = {
         421: "wrong host, without a token", 422: "a field is wrong",
         429: "too many jobs are watched, or too many requests of this kind wait",
         501: "this service has neither ONNX Runtime nor torch", 502: "the artifact URL cannot be read",
-        503: "Redis is away",
+        503: "Redis is away, or the store of uploads",
+        507: "no room for an upload",
     }.items()
 }  # fmt: skip
 DEFAULT_PROBLEM: Final[dict[str, object]] = {"model": Problem, "description": "refused for another reason"}

@@ -1,15 +1,22 @@
-"""Discs, squares, triangles and crosses in any colour, at any place and of any size, on noise; 32x32 pixels."""
+"""Discs, squares, triangles and crosses in any colour, at any place and of any size, on noise; 32x32 pixels.
 
+`python -m own_task.shapes FOLDER` writes them as pictures in class folders, which `preflight data add` imports. As an
+object, `SHAPES` is also a data set that is computed: `training/data/datasets.py` says what such a one offers.
+"""
+
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 from training.data.datasets import LabeledImages, Samples
 
 SIDE = 32
 SEED = 20_261_121
+NAMES = ("disc", "square", "triangle", "cross")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +66,17 @@ def _inside(label: int, across: int, down: int, radius: int) -> npt.NDArray[np.b
 
 
 SHAPES = Shapes()
+
+
+def save(folder: Path) -> None:
+    """Write all images below `folder`, as train/disc/0.png."""
+    samples = SHAPES.load(folder, download=False)
+    for side, part in (("train", samples.train), ("test", samples.test)):
+        for name in NAMES:
+            (folder / side / name).mkdir(parents=True, exist_ok=True)
+        for number, (image, label) in enumerate(zip(part.images, part.labels, strict=True)):
+            Image.fromarray(image.transpose(1, 2, 0)).save(folder / side / NAMES[label] / f"{number}.png")
+
+
+if __name__ == "__main__":
+    save(Path(sys.argv[1]))

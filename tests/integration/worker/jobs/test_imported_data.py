@@ -17,6 +17,7 @@ from preflight.redis import keys
 from preflight.wire import DatasetReady, JobStarted, TrainingDone
 from training.artifacts.model_dir import read_manifest
 from training.catalog.catalog import Catalog
+from worker.cli.formatting.results import class_table
 from worker.config.settings import Settings
 
 NAMES = ("disc ä", "square", "cross", "x y")
@@ -56,6 +57,10 @@ def test_from_a_folder_to_a_model_with_class_names(
     result = client.result("a")
     assert result is not None
     assert (result.dataset, result.dataset_sha256) == ("mine@1", version["sha256"])
+    assert result.class_names == tuple(sorted(NAMES))
+    table = class_table(result)
+    assert table.splitlines()[2].split()[0] == "CLASS"
+    assert all(name in table for name in NAMES)
     assert (done.dataset, ready.dataset, ready.classes) == ("mine@1", "mine@1", 4)
     state = client.status("a")
     assert (state.dataset, state.dataset_sha256) == ("mine@1", version["sha256"])
@@ -112,9 +117,12 @@ def test_all_attempts_use_the_version_of_the_first(
     connection.set(keys.dataset("a"), "mine@1")
     connection.hset(keys.fence("a"), mapping={"attempt": 1})
     client.enqueue(job(epochs=1))
-    client.enqueue(job(epochs=1, job_id="b"))
+    client.enqueue(TrainJob(type="preflight.train.v1", dataset="mine", job_id="b", calibrate=False))
     client.enqueue(job(epochs=1, job_id="c", dataset="mine@1"))
     run_worker()
+    begun = [event for name in "ab" for event in client.lifecycle_events(name) if isinstance(event, JobStarted)]
+    batches = [event.batch_size for event in begun]
+    assert batches == [8, 16]  # the default for few samples
     assert [client.status(name).dataset for name in ("a", "b", "c")] == ["mine@1", "mine@2", "mine@1"]
     (started,) = [event for event in client.lifecycle_events("a") if isinstance(event, JobStarted)]
     assert started.attempt == 2

@@ -28,7 +28,7 @@ class Dropping:
         self.drops, self.bytes = drops, 20_000
         self.opened: list[str] = []
 
-    def open(self, path: str, mode: str) -> BinaryIO | FileIO:
+    def open(self, path: str, mode: str, block_size: int | None = None) -> BinaryIO | FileIO:  # noqa: ARG002 - of the interface
         self.opened.append(f"{mode} {Path(path).suffixes[-1]}")
         if mode == "rb" and path.endswith(".safetensors") and self.drops:
             self.drops -= 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from preflight.contract.spec import TrainSpec
 from preflight.errors import InvalidConfig
 from training.data.dataset_info import DatasetInfo
-from training.data.split import DEFAULT_VALIDATION, Split, split
+from training.data.split import DEFAULT_VALIDATION, Split, default_batch, split
 from training.step.train_state import EpochDone, TrainState
 
 
@@ -189,3 +189,11 @@ def test_the_split_needs_no_torch() -> None:
     program = "import sys, training.data.split; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("train", "batch"), [(60_000, 128), (2_048, 128), (2_047, 64), (480, 16), (100, 16), (7, 7)]
+)  # fmt: skip
+def test_few_samples_have_a_smaller_default_batch(train: int, batch: int) -> None:
+    """480 photographs make 30 steps an epoch, not three."""
+    assert default_batch(replace(a_set(train + 50), validation_count=50), 128) == batch

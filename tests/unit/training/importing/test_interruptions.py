@@ -1,7 +1,6 @@
 """Imports that are killed, that meet a full disk or one another: nothing is half there, and work is not lost."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.files.pictures import imported, pixels, run, save_tree
+from support.files.small_disk import megabyte
 
 from preflight.errors import ChildFailed, DatasetError
 from preflight.pictures.form import Form
@@ -20,6 +20,7 @@ from training.data.dataset_store import open_dataset
 from training.importing.decoding import pool
 from training.importing.decoding.pool import Pool
 from training.importing.decoding.task import Task
+from training.importing.difference import compare
 from training.importing.shards import Decoded, Shard
 
 STEPS = """
@@ -96,6 +97,25 @@ def test_decoded_tasks_are_not_decoded_again(tmp_path: Path, monkeypatch: pytest
     assert version.sha256 == imported(tmp_path / "other", source).sha256
 
 
+def test_a_changed_folder_is_read_again_only_where_it_has_changed(tmp_path: Path) -> None:
+    """A picture whose file has its size and time still is taken from the version before: here another one is there."""
+    source, data = save_tree(tmp_path / "source", 30), tmp_path / "data"
+    first = imported(data, source, keep_duplicates=True)
+    kept, replaced = source / "disc" / "3.png", source / "disc" / "4.png"
+    content, status = kept.read_bytes(), kept.stat()
+    kept.write_bytes(b"x" * len(content))  # cannot be decoded
+    os.utime(kept, ns=(status.st_atime_ns, status.st_mtime_ns))
+    replaced.write_bytes((source / "ring" / "4.png").read_bytes())
+    save_tree(source, 2, first=30)
+    second = imported(data, source, keep_duplicates=True)
+    assert (second.reference, second.samples - first.samples) == ("mine@2", 8)
+    found = compare(Catalog(data), first, second)
+    assert (found["added"], found["removed"]) == (8, 1)
+    kept.write_bytes(content)
+    assert second.sha256 == imported(tmp_path / "other", source, keep_duplicates=True).sha256
+    assert imported(data, source, size=(14, 14)).shape == (1, 14, 14)  # another form: each is read
+
+
 def test_two_imports_of_one_name_at_once(tmp_path: Path) -> None:
     source = save_tree(tmp_path / "source", 5)
     with (
@@ -108,27 +128,21 @@ def test_two_imports_of_one_name_at_once(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def megabyte(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one MiB."""
-    directory = tmp_path / "megabyte"
-    directory.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(directory)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("mounting a file system needs root")
-    yield directory
-    subprocess.run(["umount", "--lazy", str(directory)], check=True)  # noqa: S607
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with megabyte(tmp_path / "megabyte") as directory:
+        yield directory
 
 
 @pytest.mark.parametrize("count", [120, 180, 400])
-def test_a_full_disk_ends_the_import_with_nothing_left(megabyte: Path, tmp_path: Path, count: int) -> None:
+def test_a_full_disk_ends_the_import_with_nothing_left(disk: Path, tmp_path: Path, count: int) -> None:
     """While it unpacks, decodes or writes the store; a smaller one fits afterwards."""
     for name, each in (("large", count), ("small", 40)):
         images, labels = pixels(each)
         np.savez_compressed(tmp_path / f"{name}.npz", images=images, labels=labels)
     with pytest.raises(DatasetError, match=r"cannot be written or read \(No space left on device\); make room in "):
-        imported(megabyte / "data", tmp_path / "large.npz")
-    assert [path for path in (megabyte / "data").rglob("*") if path.is_file() and path.suffix != ".lock"] == []
-    assert imported(megabyte / "data", tmp_path / "small.npz").samples == 160
+        imported(disk / "data", tmp_path / "large.npz")
+    assert [path for path in (disk / "data").rglob("*") if path.is_file() and path.suffix != ".lock"] == []
+    assert imported(disk / "data", tmp_path / "small.npz").samples == 160
 
 
 FORM = Form(height=28, width=28, channels=1, invert=False)

@@ -72,7 +72,7 @@ def _bounds(runs: Sequence[Finding], matrix: Matrix) -> Table:
     row("their interval score, share of the epoch, mean", lambda column: f"{_score(column):.2f}")
     row(f"measured within {MOST:.0%} of its prediction", within(MOST),
         f"{NEAR_STEADY:.0%} of steady, {NEAR_ALL:.0%} of all",
-        _near(steady_told) >= NEAR_STEADY and _near(every) >= NEAR_ALL)  # fmt: skip
+        (not steady_told or _near(steady_told) >= NEAR_STEADY) and _near(every) >= NEAR_ALL)  # fmt: skip
     row(f"within {USUAL:.0%}", within(USUAL))
     row("the farthest", lambda column: _farthest(column))
     table.notes.append(

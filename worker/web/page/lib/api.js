@@ -27,13 +27,57 @@ export class Problem extends Error {
   }
 }
 
-/** Return the JSON response to GET or, with a body, to POST; raises Problem. A Blob is sent as it is. */
+/** Return the JSON response to GET, to POST with a body, or to `method`; raises Problem. A Blob is sent as it is. */
 export async function request(path, { body, method, signal } = {}) {
   const [type, content] = body instanceof Blob ? [body.type, body] : ["application/json", toJson(body)];
   const post = { method: "POST", headers: { "content-type": type }, body: content };
   const response = await authorizedFetch(path, { ...(body === undefined ? { method } : post), signal });
   try {
     return parseJson(await response.text());
+  } catch (error) {
+    throw asProblem(error, signal);
+  }
+}
+
+/**
+ * Send a file; returns the JSON response, raises Problem.
+ *
+ * XMLHttpRequest and not fetch(), which does not say how far it is.
+ *
+ * @param {function(number)} onProgress - takes the share that is sent.
+ */
+export async function send(path, file, { signal, onProgress }) {
+  for (;;) {
+    const sent = token();
+    const { status, text } = await post(path, file, sent, signal, onProgress);
+    if (status >= 200 && status < 300) return parseJson(text);
+    const problem = problemOfText(status, text);
+    if (problem.reason !== "unauthorized") throw problem;
+    if (sent === token() && !(await requestToken(sent))) throw problem;
+  }
+}
+
+function post(path, file, sent, signal, onProgress) {
+  return new Promise((resolve, reject) => {
+    const asked = new XMLHttpRequest();
+    const fail = (reason, message) => () => reject(new Problem(0, reason, message));
+    asked.open("POST", addressOf(path));
+    asked.setRequestHeader("content-type", "application/octet-stream");
+    asked.setRequestHeader(TOKEN_HEADER, sent ?? "");
+    asked.upload.addEventListener("progress", ({ loaded, total }) => total && onProgress(loaded / total));
+    asked.addEventListener("load", () => resolve({ status: asked.status, text: asked.responseText }));
+    asked.addEventListener("error", fail("unreachable", "The service broke off the upload."));
+    asked.addEventListener("abort", fail("stopped", "The upload was stopped."));
+    signal.addEventListener("abort", () => asked.abort());
+    asked.send(file);
+  });
+}
+
+/** Return a response's content and headers; raises Problem. */
+export async function fetchBlob(path, { signal } = {}) {
+  const response = await authorizedFetch(path, { signal });
+  try {
+    return { blob: await response.blob(), headers: response.headers };
   } catch (error) {
     throw asProblem(error, signal);
   }
@@ -155,9 +199,12 @@ async function authorizedFetch(path, { method = "GET", headers = {}, body, signa
 }
 
 async function problemOf(response) {
-  const { status } = response;
+  return problemOfText(response.status, await response.text().catch(() => ""));
+}
+
+function problemOfText(status, text) {
   try {
-    return problemFrom(status, await response.json());
+    return problemFrom(status, JSON.parse(text));
   } catch {
     return new Problem(status, "failed", `The service failed with status ${status}; its log says why.`);
   }

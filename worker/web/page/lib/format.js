@@ -113,6 +113,16 @@ export function mebibytes(value) {
   return value >= 1023.5 ? `${number(value / 1024)}${THIN}GiB` : `${number(value, 0)}${THIN}MiB`;
 }
 
+/** Bytes in the largest unit: 3.2 MB, 1.4 GB. */
+export function gigabytes(bytes) {
+  const [size, unit] = [
+    [1e9, "GB"],
+    [1e6, "MB"],
+    [1e3, "kB"],
+  ].find(([least]) => bytes >= least) ?? [1, "bytes"];
+  return `${number(bytes / size)}${THIN}${unit}`;
+}
+
 /** A count with its noun: 1 trial, 2 trials. */
 export function pluralize(count, noun) {
   return `${number(count, 0)} ${noun}${count === 1 ? "" : "s"}`;

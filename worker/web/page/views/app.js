@@ -1,4 +1,5 @@
-// The page's router: #/ or #/?status=failed shows the jobs, #/jobs/<id> one job, #/models the models with names.
+// The page's router: #/ or #/?status=failed shows the jobs, #/jobs/<id> one job, #/models the models with names,
+// #/data the imported data.
 
 import { Problem } from "../lib/api.js";
 import { errorMessage } from "../lib/components.js";
@@ -7,6 +8,8 @@ import { fill, h } from "../lib/dom.js";
 import { listenToKeys } from "../lib/keyboard.js";
 import { setTab } from "../lib/tab.js";
 import { showComparison } from "./compare/compare.js";
+import { showData } from "./data/data.js";
+import { showDataset } from "./data/dataset.js";
 import { showForm } from "./form/form.js";
 import { showJob, showJobError } from "./job/job.js";
 import { showJobs } from "./list/jobs.js";
@@ -43,17 +46,22 @@ function show(path, id, given, context) {
   if (id !== null) return showJob(main, id, context);
   if (path === "/new") return showForm(main, given, context);
   if (path === "/compare") return showComparison(main, given.getAll("job"), context);
+  if (path === "/data") return showData(main, context);
+  if (path.startsWith("/data/")) return showDataset(main, decoded(path.slice("/data/".length)), context);
   if (path === "/models") return showModels(main, context);
   return showJobs(main, given, context);
 }
 
 function jobIdOf(path) {
   const [, id] = path.match(/^\/jobs\/([^/]+)$/) ?? [];
-  if (id === undefined) return null;
+  return id === undefined ? null : decoded(id);
+}
+
+function decoded(text) {
   try {
-    return decodeURIComponent(id);
+    return decodeURIComponent(text);
   } catch {
-    return id;
+    return text;
   }
 }
 

@@ -138,6 +138,17 @@ def test_a_mirrored_digit_warns(field: str) -> None:
     assert flip_warning(Augmentation(brightness=0.5), info_of("mnist", (1, 28, 28))) is None
 
 
+def test_a_flip_of_imported_digits_warns() -> None:
+    """All ten digits as class names are digits; fewer, in colour, or of a package may be plain numbers."""
+    wanted = Augmentation(random_horizontal_flip=0.5)
+    digits = replace(info_of("mine@1", (1, 28, 28)), class_names=tuple("0123456789"), inverted=False)
+    assert "mirrors images of mine@1" in str(flip_warning(wanted, digits))
+    for other in (
+        replace(digits, class_names=tuple("01234")), replace(digits, shape=(3, 28, 28)), replace(digits, inverted=None),
+    ):  # fmt: skip
+        assert flip_warning(wanted, other) is None
+
+
 def test_every_field_makes_the_augmentation_active() -> None:
     """But those that only say how."""
     how = {

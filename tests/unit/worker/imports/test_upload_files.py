@@ -1,0 +1,54 @@
+"""Files of uploads: what is swept away, and when."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from preflight.errors import DatasetError
+from worker.imports.uploads import HALF_SECONDS, NEW_SECONDS, FolderUploads, bytes_of, stored_name, sweep
+
+KEPT, ENDED = "0123456789abcdef", "fedcba9876543210"
+
+
+def written(uploads: FolderUploads, name: str, age: float, folder: Path) -> None:
+    upload = uploads.create(name)
+    upload.write(b"abc")
+    upload.commit()
+    os.utime(folder / name, (time.time() - age,) * 2)
+
+
+def test_what_nobody_needs_is_removed(tmp_path: Path) -> None:
+    """Not what an import needs, what has just come, or what is none of ours."""
+    uploads = FolderUploads(tmp_path)
+    for name, age in (
+        (f"{KEPT}.zip", 9e5), (f"{ENDED}.tar.gz", 2 * NEW_SECONDS), (ENDED, 0.0),
+        (f"{ENDED}.zip.part", HALF_SECONDS / 2), (f"{KEPT}.zip.part", 2 * HALF_SECONDS), ("README.md", 9e5),
+    ):  # fmt: skip
+        written(uploads, name, age, tmp_path)
+    assert bytes_of(uploads) == 18
+    assert sweep(uploads, lambda import_id: import_id == KEPT) == 2
+    assert {path.name for path in tmp_path.iterdir()} == {f"{KEPT}.zip", ENDED, f"{ENDED}.zip.part", "README.md"}
+
+
+def test_an_upload_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    uploads = FolderUploads(tmp_path / "new")
+    upload = uploads.create(KEPT)
+    upload.write(b"abc")
+    assert not uploads.has(KEPT)
+    upload.abort()
+    assert [*(tmp_path / "new").iterdir()] == []
+    with pytest.raises(DatasetError, match="is gone; upload it again"):
+        uploads.fetch(KEPT, tmp_path, lambda: None)
+    (tmp_path / "new" / KEPT).symlink_to("/etc/passwd")
+    with pytest.raises(DatasetError, match="is gone"):
+        uploads.fetch(KEPT, tmp_path, lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("file", "end"),
+    [("a.zip", ".zip"), ("A B.TAR.GZ", ".tar.gz"), ("x.csv.gz", ".csv.gz"), ("../../etc/passwd", ""), ("a.exe", "")],
+)
+def test_of_the_name_of_a_file_only_a_known_end_counts(file: str, end: str) -> None:
+    assert stored_name(KEPT, file) == KEPT + end

@@ -1,0 +1,149 @@
+"""The child that looks for wrong labels: `python -m training.loop.issues_child REQUEST`.
+
+The data set, training and test samples together, is divided into folds; a quick training on the others gives the class
+probabilities of each fold. A sample is suspicious where the class that it is given is improbable. How many labels are
+wrong is estimated by confident learning: a sample counts where another class is more probable than that class is on
+average for its own samples (Northcutt, Jiang and Chuang, "Confident Learning: Estimating Uncertainty in Dataset
+Labels", JAIR 70, 2021).
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from pydantic import ConfigDict, TypeAdapter
+from pydantic.dataclasses import dataclass
+
+from preflight.errors import ChildStopped
+from preflight.files.journal import JournalWriter
+from training.process.child_main import serve_request
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from training.data.dataset_store import PreparedDataset
+
+MODULE: Final = "training.loop.issues_child"
+BATCH: Final = 128
+LEAST_STEPS: Final = 400
+"""Of the training for one fold; more passes where there are few samples."""
+LEAST_EPOCHS, MOST_EPOCHS = 2, 40
+RATE: Final = 0.005
+TIMED: Final = 10
+"""Steps from which the cost is estimated, after as many others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
+class IssuesRequest:
+    """Request to the child."""
+
+    store: Path
+    model: str
+    folds: int
+    threads: int
+    most: int
+    """Samples that are listed, the most suspicious first."""
+    seed: int = 0
+
+
+REQUEST = TypeAdapter(IssuesRequest)
+
+
+def find_issues(request: IssuesRequest, journal: JournalWriter, should_stop: Callable[[], bool]) -> None:
+    """Train and predict; records `estimate`, the seconds that it will take, and `done`, the samples."""
+    import torch
+
+    from training.data.dataset_store import open_dataset
+
+    torch.set_num_threads(request.threads)
+    torch.manual_seed(request.seed)
+    began = time.perf_counter()
+    folds = _Folds(open_dataset(request.store), request, journal, should_stop)
+    probabilities = torch.cat([folds.predict(fold) for fold in range(request.folds)])[torch.argsort(folds.order)]
+    given = folds.labels
+    own = probabilities.gather(1, given[:, None])[:, 0]
+    thresholds = torch.stack([
+        own[given == label].mean() if bool((given == label).any()) else torch.tensor(1.0)
+        for label in range(probabilities.shape[1])
+    ])  # fmt: skip
+    confident = torch.where(probabilities >= thresholds, probabilities, torch.zeros(()))
+    estimated = int(((confident.argmax(1) != given) & (confident.max(1).values > 0)).sum())
+    listed = torch.argsort(own, stable=True)[: request.most].tolist()
+    suggested = probabilities.argmax(1)
+    journal.write("done", {
+        "estimated": estimated, "samples": len(given), "accuracy": float((suggested == given).float().mean()),
+        "seconds": time.perf_counter() - began,
+        "issues": [[number, int(given[number]), int(suggested[number]), round(float(own[number]), 6),
+                    round(float(probabilities[number].max()), 6)] for number in listed],
+    })  # fmt: skip
+
+
+class _Folds:
+    """Samples in a random order, divided into folds of equal length."""
+
+    def __init__(
+        self, store: "PreparedDataset", request: IssuesRequest, journal: JournalWriter, should_stop: Callable[[], bool]
+    ) -> None:
+        import torch
+
+        self._store, self._request, self._journal, self._should_stop = store, request, journal, should_stop
+        self.labels = torch.cat((store.train_labels, store.test_labels)).long()
+        self.order = torch.randperm(len(self.labels))
+        self._parts = self.order.tensor_split(request.folds)
+
+    def predict(self, fold: int) -> "Tensor":
+        """Return the class probabilities of a fold, by a training on the others."""
+        import torch
+        from torch.nn.functional import cross_entropy
+
+        from training.models.factory import build
+
+        info = self._store.info
+        model = build(self._request.model, info.shape, info.classes)
+        rest = torch.cat([part for other, part in enumerate(self._parts) if other != fold])
+        size = min(BATCH, max(2, len(rest) // 4))
+        steps = len(rest) // size
+        epochs = min(MOST_EPOCHS, max(LEAST_EPOCHS, -(-LEAST_STEPS // steps)))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=epochs * steps)
+        model.train()
+        done, since = 0, 0.0
+        for _ in range(epochs):
+            for chosen in rest[torch.randperm(len(rest))][: steps * size].split(size):
+                if self._should_stop():
+                    raise ChildStopped("the search for wrong labels was stopped")
+                optimizer.zero_grad()
+                cross_entropy(model(self._images(chosen)), self.labels[chosen]).backward()
+                optimizer.step()
+                schedule.step()
+                done += 1
+                if fold == 0 and done == TIMED:
+                    since = time.perf_counter()
+                if fold == 0 and done == 2 * TIMED:
+                    each = (time.perf_counter() - since) / TIMED
+                    self._journal.write("estimate", {"seconds": each * epochs * steps * self._request.folds})
+        model.eval()
+        with torch.inference_mode():
+            parts = [model(self._images(chosen)).softmax(1) for chosen in self._parts[fold].split(2 * BATCH)]
+        return torch.cat(parts)
+
+    def _images(self, numbers: "Tensor") -> "Tensor":
+        """Return the normalized images of samples, float32 [n, C, H, W]."""
+        import torch
+
+        store, train = self._store, len(self._store.train_labels)
+        is_train = numbers < train
+        found = torch.empty((len(numbers), *store.info.shape), dtype=torch.uint8)
+        found[is_train] = store.train_images[numbers[is_train]]
+        found[~is_train] = store.test_images[numbers[~is_train] - train]
+        return (found.float() - store.info.mean) / store.info.std
+
+
+def main() -> NoReturn:
+    """Look for wrong labels in the data set of the request that the command line names."""
+    serve_request(REQUEST, find_issues)
+
+
+if __name__ == "__main__":
+    main()

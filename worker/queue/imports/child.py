@@ -1,0 +1,224 @@
+"""The process of one import: `preflight data add` for what was uploaded, with its progress in Redis.
+
+Killed, it leaves what it has decoded and an open record, so that the next one goes on. Arguments: the id, the name of
+the worker, the number of processes that decode, and the id of the parent with which it dies.
+"""
+
+import os
+import re
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import structlog
+from redis.exceptions import RedisError
+
+from preflight.errors import Cancelled, PreflightError, TimedOut
+from preflight.redis.connection import open_redis
+from preflight.redis.retry import retry_until_available
+from preflight.wire import JOB_TIMEOUT
+from training.importing.run import Progress
+from training.process.child_main import die_with_parent
+from training.process.interrupts import release, set_stop_handler
+from worker.config.settings import Settings, load
+from worker.events.logging import configure
+from worker.imports.records import Imports, ImportState
+from worker.imports.uploads import Uploads, open_uploads
+from worker.jobs.local.import_options import import_options
+from worker.jobs.local.importing import Asked, import_local, relabel_local, remove_local
+from worker.queue.imports.room import limit_memory
+from worker.queue.loop.datasets import DatasetsChore
+from worker.queue.maintenance.extras_room import use_idle_priority
+from worker.state.control import Interrupted, StopSignal
+
+if TYPE_CHECKING:
+    from training.catalog.version import Version
+
+T = TypeVar("T")
+
+BEAT_SECONDS: Final = 1.0
+"""Between two renewals of the lease."""
+TELL_SECONDS: Final = 0.5
+"""Between two states that say nothing but how far it is."""
+MAX_ATTEMPTS: Final = 4
+"""Processes that may die at one import."""
+PAUSED: Final = "the worker stopped; the import goes on where it was"
+
+
+class Superseded(Exception):
+    """Another process runs the import."""
+
+
+class ImportRun:
+    """One import in this process."""
+
+    def __init__(
+        self, imports: Imports, uploads: Uploads, settings: Settings, stop: StopSignal, owner: str,
+        publish: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """Run an import of `imports` as `owner`, until `stop`; `publish` says in Redis which data sets are here."""
+        self._imports, self._uploads, self._settings, self._stop = imports, uploads, settings, stop
+        self._owner, self._publish = owner, publish
+        self._began = time.monotonic()
+        self._next_beat = self._next_tell = 0.0
+
+    def run(self, import_id: str, processes: int) -> bool:
+        """Run an import to its end; returns whether it has ended, by this process or another."""
+        if not self._retry(partial(self._imports.hold, import_id, self._owner)):
+            return True
+        state = self._retry(partial(self._imports.find, import_id))
+        if state is None or state.has_ended:
+            self._retry(partial(self._imports.release, import_id, self._owner))
+            return True
+        if state.attempts >= MAX_ATTEMPTS:
+            why = f"{MAX_ATTEMPTS} processes died while they imported it, the last one perhaps for memory"
+            self._end(state, status="refused", reason="child_failed", message=f"{why}; use `preflight data add`")
+            return True
+        self._state = self._save(state, status="running", stage="begins", attempts=state.attempts + 1, message="")
+        try:
+            found = self._do(processes)
+            self._end(self._state, **found)
+        except Superseded:
+            return True
+        except Interrupted:
+            self._save(self._state, status="waiting", stage="waiting", attempts=state.attempts, message=PAUSED)
+            self._retry(partial(self._imports.release, import_id, self._owner))
+            return False
+        return True
+
+    def _do(self, processes: int) -> dict[str, object]:
+        """Do what was asked for; returns the fields of the last state."""
+        try:
+            if self._state.kind == "remove":
+                gone = remove_local(self._state.name, self._settings, force=False)
+                named = ", ".join(version.reference for version in gone) or self._state.name
+                return {"status": "finished", "stage": "removed", "message": f"removed {named}"}
+            version, is_new = self._relabel() if self._state.kind == "relabel" else self._import(processes)
+        except Cancelled:
+            self._uploads.remove(self._state.stored)
+            return {"status": "cancelled", "stage": "cancelled", "message": "cancelled; nothing is left behind"}
+        except PreflightError as error:
+            return _refused(error.reason, self._readable(error.message))
+        except (Interrupted, Superseded, RedisError):
+            raise
+        except MemoryError:
+            return _refused("out_of_memory", "the import needs more than 1 GiB of memory; use `preflight data add`")
+        except Exception as error:
+            structlog.get_logger("preflight").exception("import_failed", import_id=self._state.import_id)
+            return _refused("internal_error", f"{type(error).__name__}: {error}; please report it")
+        self._uploads.remove(self._state.stored)
+        said = f"{version.samples:,} samples" if is_new else f"{version.reference} has this content already"
+        return {"status": "finished", "stage": "ready", "version": version.reference, "is_new": is_new, "message": said}
+
+    def _readable(self, message: str) -> str:
+        """Return a message with the user's name of the upload in place of its path here."""
+        stored = re.escape(self._state.stored)
+        shown = self._state.file or self._state.name
+        return re.sub(rf"\S*{stored}", lambda _: shown, message) if stored else message
+
+    def _import(self, processes: int) -> "tuple[Version, bool]":
+        options = import_options({name: _value(name, text) for name, text in self._state.options.items()})
+        self._tell(Progress(stage="unpacking"))
+        asked = Asked(
+            self._state.name, self._state.file or self._state.name, options,
+            fetch=partial(self._uploads.fetch, self._state.stored), upload=self._state.import_id, processes=processes,
+        )  # fmt: skip
+        return import_local(asked, self._settings, self._tell, self.check)
+
+    def _relabel(self) -> "tuple[Version, bool]":
+        with TemporaryDirectory() as work:
+            path = self._uploads.fetch(self._state.stored, Path(work), self.check)
+            text = path.read_text()
+        return relabel_local(self._state.name, text, self._settings, self._state.options.get("by", "http")), True
+
+    def check(self) -> None:
+        """Keep the import alive.
+
+        Raises:
+            Interrupted: the worker was asked to stop.
+            Cancelled, TimedOut: the import has to end.
+            Superseded: another process runs it.
+        """
+        self._stop.check()
+        now = time.monotonic()
+        if now < self._next_beat:
+            return
+        self._next_beat = now + BEAT_SECONDS
+        if now - self._began > JOB_TIMEOUT:
+            raise TimedOut(f"the import took more than {JOB_TIMEOUT / 3600:g} h; use `preflight data add`")
+        try:
+            is_held = self._imports.hold(self._state.import_id, self._owner)
+            is_cancelled = self._imports.is_cancelled(self._state.import_id)
+        except RedisError:
+            return  # it goes on; the next beat may reach it
+        if not is_held:
+            raise Superseded
+        if is_cancelled:
+            raise Cancelled("cancelled on request")
+
+    def _tell(self, progress: Progress) -> None:
+        now = time.monotonic()
+        self.check()
+        if progress.stage == self._state.stage and now < self._next_tell:
+            return
+        self._next_tell = now + TELL_SECONDS
+        found = {
+            "stage": progress.stage, "read": progress.read, "refused": progress.refused, "total": progress.total,
+            "rate": progress.rate, "seconds_left": progress.seconds_left,
+        }  # fmt: skip
+        try:
+            self._state = self._imports.save(self._state.model_copy(update=found))
+        except RedisError:
+            return
+
+    def _save(self, state: ImportState, **fields: object) -> ImportState:
+        return self._retry(lambda: self._imports.save(state.model_copy(update=fields)))
+
+    def _end(self, state: ImportState, **fields: object) -> None:
+        if fields.get("status") == "finished":
+            self._retry(self._publish)
+        self._retry(lambda: self._imports.end(state.model_copy(update=fields)))
+        self._retry(partial(self._imports.forget_cancellation, state.import_id))
+        self._retry(partial(self._imports.release, state.import_id, self._owner))
+
+    def _retry(self, action: Callable[[], T]) -> T:
+        return retry_until_available(action, "record an import", self._stop.check)
+
+
+def _refused(reason: str, message: str) -> dict[str, object]:
+    return {"status": "refused", "stage": "refused", "reason": reason, "message": message[:2_000]}
+
+
+def _value(name: str, text: str) -> object:
+    return text in ("true", "1", "on", "yes") if name == "keep_duplicates" else text
+
+
+def main() -> None:
+    """Run the import that the arguments name; exit code `EX_TEMPFAIL`: it goes on later."""
+    import_id, worker, processes, parent = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    die_with_parent(parent)
+    use_idle_priority()
+    limit_memory()
+    stop = StopSignal()
+    set_stop_handler(stop.note)
+    release()
+    settings = load()
+    configure(settings.log_format, settings.log_level, sys.stdout, settings.secrets)
+    connection = open_redis(settings.redis_url)
+    run = ImportRun(
+        Imports(connection, settings.queue, settings.state_ttl), open_uploads(settings), settings, stop,
+        f"{worker}/import.{os.getpid()}", DatasetsChore(connection, settings.queue, worker, settings).step,
+    )  # fmt: skip
+    try:
+        ended = run.run(import_id, processes)
+    except Interrupted:  # while Redis is away
+        ended = False
+    sys.exit(0 if ended else os.EX_TEMPFAIL)
+
+
+if __name__ == "__main__":
+    main()

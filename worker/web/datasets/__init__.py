@@ -1,0 +1,1 @@
+"""Imported data sets over HTTP: what is uploaded, what is imported, and pictures of it."""

@@ -1,0 +1,85 @@
+"""Response bodies about imported data."""
+
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from worker.imports.records import ImportState
+from worker.web.models import ApiModel
+
+
+class ClassCounts(ApiModel):
+    """Samples of a class."""
+
+    name: str
+    train: int
+    """Without those that validate."""
+    validation: int
+    test: int
+
+
+class DatasetVersion(ApiModel):
+    """A version of a data set."""
+
+    dataset: str
+    """`photos@2`."""
+    version: int
+    sha256: str
+    """Of its content."""
+    created_at: str
+    source: str
+    kind: str
+    """What the source was, in words."""
+    samples: int
+    shape: tuple[int, int, int]
+    """Channels, height, width."""
+    classes: int
+
+
+class Dataset(ApiModel):
+    """A data set: its newest version."""
+
+    name: str
+    newest: DatasetVersion
+    versions: int
+    aliases: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class Datasets(ApiModel):
+    """What was imported, what is being imported, and what may still be."""
+
+    datasets: tuple[Dataset, ...]
+    imports: tuple[ImportState, ...]
+    used_bytes: int
+    """Of uploads and imported data together."""
+    most_bytes: int
+    most_upload_bytes: int
+    read_only: bool
+
+
+class RelabelSamples(ApiModel):
+    """Samples of a version that belong to another class, or to none."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    changes: Annotated[dict[Annotated[str, Field(pattern=r"^[0-9]{1,8}$")],
+                            Annotated[str, Field(min_length=1, max_length=128)] | None],
+                       Field(min_length=1, max_length=5_000)]  # fmt: skip
+    """Number of a sample, as `x-samples` has it -> name of its class; null leaves it out."""
+    by: Annotated[str, Field(max_length=200)] = "http"
+    """Who says so, for the version."""
+
+
+class DatasetDetail(Dataset):
+    """A data set with all that its newest version's import has found."""
+
+    classes: tuple[ClassCounts, ...]
+    report: dict[str, object]
+    """As `preflight data show --json` has it; see docs/how-to/data.md."""
+    history: tuple[DatasetVersion, ...]
+    """All versions, the newest first."""
+    changes: dict[str, object] | None = None
+    """From the version before the newest one, as `preflight data diff --json`."""
+    has_samples: bool
+    """Whether this service reaches the pictures."""

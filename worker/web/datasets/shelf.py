@@ -1,0 +1,127 @@
+"""The imported data that the web service reaches: on a disk that it shares with workers, or in the object store."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from preflight.errors import DatasetError
+from training.catalog.catalog import Catalog
+from training.catalog.shared import SharedCatalog
+from training.catalog.version import Reference, Version
+from worker.config.settings import Settings
+from worker.web.datasets.models import ClassCounts, Dataset, DatasetDetail, DatasetVersion
+from worker.web.routes.reads import TtlCache
+
+MOST_COMPARED: Final = 200_000
+"""Samples of a version up to which the change from the one before is looked for."""
+MOST_FETCHED: Final = 1 << 30
+"""Bytes of a store that is fetched to show its samples."""
+
+
+class Shelf:
+    """Imported data, read again at most every half second. Its methods raise `InvalidConfig` and `DatasetError`."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Read what the settings name."""
+        self.catalog = Catalog(settings.data_dir)
+        self._settings = settings
+        self._listed: TtlCache[tuple[()], tuple[Dataset, ...]] = TtlCache(lambda _: self._list())
+        self._details: TtlCache[str, DatasetDetail] = TtlCache(self._detail)
+
+    def datasets(self) -> tuple[Dataset, ...]:
+        """Return all data sets."""
+        return self._listed.get(())
+
+    def detail(self, reference: str) -> DatasetDetail:
+        """Return a data set, of the version that a reference names."""
+        return self._details.get(reference)
+
+    def bytes(self) -> int:
+        """Return the bytes of the stores on this disk."""
+        return sum(each.stat().st_size for each in self.catalog.stores.glob("*.*"))
+
+    def store(self, reference: str) -> Path:
+        """Return the path of a version's store, fetched where it is in the object store alone and small."""
+        version = self.find(reference)
+        path = self.catalog.store(version.sha256)
+        if not path.exists() and self._shared() is not None and _bytes_of(version) <= MOST_FETCHED:
+            most = round(self._settings.dataset_cache_gb * (1 << 30))
+            return SharedCatalog(str(self._settings.dataset_url), self.catalog).fetch(version, most)
+        if not path.exists():
+            raise DatasetError(
+                f"the pictures of {version.reference} are on the workers alone; `preflight data show` has the rest"
+            )
+        return path
+
+    def find(self, reference: str) -> Version:
+        """Return a version."""
+        shared = self._shared()
+        if shared is not None:
+            shared.pull(Reference.parse(reference).name)
+        return self.catalog.find(reference)
+
+    def _shared(self) -> SharedCatalog | None:
+        url = self._settings.dataset_url
+        return None if url is None else SharedCatalog(url, self.catalog)
+
+    def _list(self) -> tuple[Dataset, ...]:
+        shared = self._shared()
+        if shared is not None:
+            shared.pull_all()
+        versions: dict[str, list[Version]] = {}
+        for version in self.catalog.versions():
+            versions.setdefault(version.name, []).append(version)
+        return tuple(Dataset(**_card(found[-1], found, self.catalog.aliases())) for found in versions.values())
+
+    def _detail(self, reference: str) -> DatasetDetail:
+        chosen = self.find(reference)
+        found = [self.catalog.find(f"{chosen.name}@{number}") for number in self.catalog.numbers(chosen.name)]
+        before = [version for version in found if version.version < chosen.version]
+        return DatasetDetail(
+            **_card(chosen, found, self.catalog.aliases()),
+            classes=tuple(
+                ClassCounts(name=each.name, train=each.train, validation=each.validation, test=each.test)
+                for each in chosen.classes
+            ),
+            report={**chosen.report}, history=tuple(_version(each) for each in reversed(found)),
+            changes=_quietly(lambda: self._changes(before[-1], chosen)) if before else None,
+            has_samples=self.catalog.store(chosen.sha256).exists() or self._settings.dataset_url is not None,
+        )  # fmt: skip
+
+    def _changes(self, before: Version, after: Version) -> dict[str, object] | None:
+        if max(before.samples, after.samples) > MOST_COMPARED:
+            return None
+        from training.importing.difference import compare
+
+        return {**compare(self.catalog, before, after)}
+
+
+def _card(chosen: Version, versions: list[Version], aliases: dict[str, str]) -> dict[str, object]:
+    warnings = chosen.report.get("warnings")
+    return {
+        "name": chosen.name, "newest": _version(chosen), "versions": len(versions),
+        "aliases": tuple(alias for alias, reference in aliases.items()
+                         if Reference.parse(reference).name == chosen.name),
+        "warnings": tuple(str(each) for each in warnings) if isinstance(warnings, list) else (),
+    }  # fmt: skip
+
+
+def _version(version: Version) -> DatasetVersion:
+    return DatasetVersion(
+        dataset=version.reference, version=version.version, sha256=version.sha256, created_at=version.created_at,
+        source=version.source, kind=version.kind, samples=version.samples, shape=version.shape,
+        classes=len(version.classes),
+    )  # fmt: skip
+
+
+def _quietly(action: Callable[[], dict[str, object] | None]) -> dict[str, object] | None:
+    """Return what `action` returns; None where the rows of a version are not here."""
+    try:
+        return action()
+    except (DatasetError, ImportError):
+        return None
+
+
+def _bytes_of(version: Version) -> int:
+    channels, height, width = version.shape
+    return version.samples * channels * height * width

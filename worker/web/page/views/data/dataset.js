@@ -1,0 +1,176 @@
+// One data set: its classes, samples, what is wrong with it, its versions, and the jobs that used it.
+
+import { Problem, request } from "../../lib/api.js";
+import { facts, jobAddress, loading, panel, statusBadge } from "../../lib/components.js";
+import { fill, h, setText, svg } from "../../lib/dom.js";
+import { number, percent, sentence } from "../../lib/format.js";
+import { datasetAddress, datasetPath, day, removeDataset, shapeOf, trainAddress } from "./data.js";
+import { SampleGrid } from "./samples.js";
+
+const SIDES = ["train", "validation", "test"];
+const FIRST_CLASSES = 30;
+const MOST_JOBS = 10;
+const PAIRS = {
+  exact_duplicates: "Equal pictures",
+  near_duplicates: "Nearly equal pictures",
+  contradicting_labels: "Equal pictures of different classes",
+};
+
+/** Show a data set, or a version of it as `photos@2`, in `place`. */
+export async function showDataset(place, name, { connection, signal }) {
+  document.title = `${name} - preflight`;
+  const back = h("p.back", h("a", { href: "#/data" }, "← Data"));
+  const heading = h("h1", { tabindex: "-1" }, name);
+  fill(place, back, heading, loading("Loading the data set…"));
+  heading.focus();
+  await connection.poll("dataset", load, { every: 0, signal });
+
+  async function load() {
+    const [found, { read_only: readOnly }] = await Promise.all([
+      request(datasetPath(name), { signal }),
+      request("v1/overview", { signal }),
+    ]);
+    const jobs = h("div");
+    const isNewest = found.history[0].dataset === found.newest.dataset;
+    const onSaved = readOnly || !isNewest ? null : () => (location.hash = "#/data");
+    fill(place, back, heading, ...parts(found, readOnly, jobs, { signal, onSaved }));
+    showJobsOf(jobs, found.name, signal);
+    return true;
+  }
+}
+
+function parts(found, readOnly, jobs, { signal, onSaved }) {
+  const { newest, classes, report, history, changes, has_samples: hasSamples } = found;
+  const grid = hasSamples ? new SampleGrid(newest.dataset, classes, signal, onSaved).element : null;
+  const away = h("p.note", "The pictures are on the workers; this service does not reach them.");
+  const warnings = found.warnings.map((text) => h("li", sentence(text)));
+  return [
+    actions(newest.dataset, found.name, readOnly),
+    panel(
+      "What it is",
+      facts([
+        ["Version", newest.dataset],
+        ["Samples", `${number(newest.samples, 0)} in ${newest.classes} classes`],
+        ["Pictures", shapeOf(newest.shape)],
+        ["Source", `${newest.source} (${newest.kind})`],
+        ["SHA-256", h("code", newest.sha256)],
+        found.aliases.length > 0 && ["Aliases", found.aliases.join(", ")],
+      ]),
+    ),
+    warnings.length > 0 && panel("Look at this", h("ul.warn", warnings)),
+    panel("Classes", classBars(classes)),
+    panel("Samples", grid ?? away),
+    refusedPanel(report.refused),
+    ...Object.entries(PAIRS).map(([field, title]) => pairsPanel(title, report[field])),
+    panel("Versions", versionTable(history), changes && changeWords(changes)),
+    panel("Jobs that used it", jobs),
+  ];
+}
+
+function actions(dataset, name, readOnly) {
+  if (readOnly) return null;
+  const error = h("p.bad", { role: "alert" });
+  async function remove() {
+    setText(error, "");
+    try {
+      if (await removeDataset(dataset)) location.hash = "#/data";
+    } catch (problem) {
+      if (!(problem instanceof Problem)) throw problem;
+      setText(error, problem.message);
+    }
+  }
+  const train = h("a.button", { href: trainAddress(name) }, "Train on it");
+  const button = h("button", { type: "button", click: remove }, `Remove ${dataset}`);
+  return h("div.actions", h("div.buttons", train, button), error);
+}
+
+/** Return a bar for each class, of the largest one's length at most, and the key of its parts. */
+function classBars(classes) {
+  const total = (one) => SIDES.reduce((sum, side) => sum + one[side], 0);
+  const most = Math.max(1, ...classes.map(total));
+  const key = SIDES.map((side) => h("span", h("span.key", bar([[side, 1]], 1)), side));
+  const rows = classes.map((one) => classRow(one, total(one), most));
+  const list = h("ul.classes", rows.slice(0, FIRST_CLASSES));
+  const rest = rows.slice(FIRST_CLASSES);
+  const more = h("button", { type: "button" }, `Show ${number(rest.length, 0)} more classes`);
+  more.addEventListener("click", () => {
+    list.append(...rest);
+    more.remove();
+  });
+  return h("div", h("p.note.keys", key), list, rest.length > 0 && more);
+}
+
+function classRow(one, count, most) {
+  const shares = SIDES.map((side) => [side, one[side] / most]);
+  const words = SIDES.map((side) => `${number(one[side], 0)} ${side}`).join(", ");
+  return h("li", h("span.name", one.name), bar(shares, count / most), h("span.n", { title: words }, number(count, 0)));
+}
+
+function bar(shares, length) {
+  let left = 0;
+  const parts = shares.map(([side, share]) => {
+    const rect = svg(`rect.${side}`, { x: `${100 * left}%`, y: 0, width: `${100 * share}%`, height: "100%" });
+    left += share;
+    return rect;
+  });
+  return svg("svg.bar", { role: "img", "aria-label": percent(length, 0), height: 12 }, parts);
+}
+
+function refusedPanel({ samples, reasons }) {
+  if (!samples) return null;
+  const rows = reasons.map(({ reason, count, files }) =>
+    h("li", `${number(count, 0)}: ${reason}`, h("small", ` ${files.join(", ")}${count > files.length ? ", …" : ""}`)),
+  );
+  return panel("Refused files", h("ul", rows));
+}
+
+function pairsPanel(title, found) {
+  const examples = found?.examples ?? [];
+  if (!examples.length) return null;
+  const across = found.across ? `, ${number(found.across, 0)} of them across training and test` : "";
+  const count = found.samples ?? found.pairs ?? found.exact;
+  const rows = examples.map((pair) => h("li", h("code", pair[0]), " = ", h("code", pair[1])));
+  return panel(title, h("p", `${number(count, 0)} found${across}. The first:`), h("ul", rows));
+}
+
+function versionTable(history) {
+  const heads = ["Version", "Samples", "Classes", "From", "When"].map((text) => h("th", { scope: "col" }, text));
+  const rows = history.map((one) =>
+    h(
+      "tr",
+      h("td", h("a", { href: datasetAddress(one.dataset) }, one.dataset)),
+      h("td.n", number(one.samples, 0)),
+      h("td.n", one.classes),
+      h("td", one.source),
+      h("td", day(one.created_at)),
+    ),
+  );
+  const table = h("table", h("thead", h("tr", heads)), h("tbody", rows));
+  return h("div.wide", { tabindex: "0", role: "group", "aria-label": "Versions" }, table);
+}
+
+function changeWords({ before, added, removed, relabelled, moved }) {
+  const counts = { added, removed, "given another class": relabelled, "moved to another side of the split": moved };
+  const said = Object.entries(counts).map(([what, count]) => `${number(count, 0)} ${what}`);
+  return h("p.note", `Since ${before}: ${said.join(", ")}.`);
+}
+
+async function showJobsOf(place, name, signal) {
+  fill(place, h("p.note", "Loading jobs…"));
+  try {
+    const { jobs } = await request(`v1/search?${new URLSearchParams({ q: `dataset:${name}`, limit: 50 })}`, { signal });
+    const own = jobs.filter(({ dataset }) => dataset === name || dataset?.startsWith(`${name}@`));
+    const rows = own.slice(0, MOST_JOBS).map((job) =>
+      h(
+        "li",
+        h("a", { href: jobAddress(job.job_id) }, job.job_id),
+        " ",
+        statusBadge(job.status),
+        h("small", ` ${job.dataset}${job.test_accuracy ? `, ${percent(job.test_accuracy)}` : ""}`),
+      ),
+    );
+    fill(place, rows.length ? h("ul", rows) : h("p.note", "No job has used it."));
+  } catch (problem) {
+    if (!signal.aborted) fill(place, h("p.note", problem.message));
+  }
+}

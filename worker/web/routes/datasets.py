@@ -1,0 +1,229 @@
+"""Imported data over HTTP: what there is, its samples, uploads, and deletion."""
+
+import csv
+import io
+from collections.abc import Callable
+from typing import Annotated, Final, TypeVar
+
+from fastapi import Depends, FastAPI, Query, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import JsonValue, ValidationError
+from redis.exceptions import RedisError
+from starlette.concurrency import run_in_threadpool
+
+from preflight.errors import DatasetError, InvalidConfig, PreflightError
+from preflight.numbers import plural
+from preflight.wire.validation_errors import to_invalid_config
+from training.catalog.version import Reference
+from worker.config.settings import Settings
+from worker.imports.records import MAX_OPEN, Imports, ImportState, data_set, new_import_id
+from worker.imports.uploads import stored_name
+from worker.jobs.local.import_options import import_options
+from worker.jobs.local.importing import jobs_that_need
+from worker.web.datasets.models import DatasetDetail, Datasets, RelabelSamples
+from worker.web.datasets.shelf import Shelf
+from worker.web.datasets.sprites import MAX_SAMPLES, Sprite, sprite
+from worker.web.datasets.uploading import Uploader
+from worker.web.routes.errors import BODY_ERRORS, ApiError, problems, read_json, request_body
+from worker.web.routes.reads import Slots
+
+THREADS: Final = 2
+MAX_WAITING: Final = 32
+BODY: Final[dict[str, JsonValue]] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+PNG: Final[dict[int | str, dict[str, object]]] = {
+    200: {
+        "description": "a grid of samples",
+        "content": {"image/png": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+T = TypeVar("T")
+
+
+class DatasetRoutes:
+    """Routes under /v1/datasets."""
+
+    def __init__(
+        self, settings: Settings, imports: Imports, uploader: Uploader, shelf: Shelf, *, read_only: bool
+    ) -> None:
+        self._settings, self._imports, self._uploader, self._shelf = settings, imports, uploader, shelf
+        self._read_only = read_only
+        self._slots = Slots(THREADS, MAX_WAITING)
+
+    def register(self, app: FastAPI) -> None:
+        """Add the routes to `app`."""
+        path, writable = "/v1/datasets/{name}", [Depends(self._require_writable)]
+        app.get("/v1/datasets", tags=["datasets"], responses=problems(429))(self.datasets)
+        app.get(path, tags=["datasets"], responses=problems(404, 429))(self.dataset)
+        app.get(
+            f"{path}/samples", tags=["datasets"], responses={**problems(404, 409, 429), **PNG}, response_class=Response
+        )(self.samples)
+        app.post(
+            path, tags=["datasets"], dependencies=writable, status_code=202, openapi_extra=BODY,
+            response_model=ImportState, responses=problems(*BODY_ERRORS, 409, 429, 507),
+        )(self.upload)  # fmt: skip
+        app.post(
+            f"{path}/relabel", tags=["datasets"], dependencies=writable, status_code=202, response_model=ImportState,
+            responses=problems(*BODY_ERRORS, 404, 409, 429, 507),
+            openapi_extra=request_body({"$ref": "#/components/schemas/RelabelSamples"}),
+        )(self.relabel)  # fmt: skip
+        app.delete(
+            path, tags=["datasets"], dependencies=writable, status_code=202, response_model=ImportState,
+            responses=problems(403, 404, 409, 422, 429),
+        )(self.remove_dataset)  # fmt: skip
+
+    async def datasets(self) -> Datasets:
+        """List imported data sets and open imports."""
+        return await self._run(self._list)
+
+    async def dataset(self, name: str) -> DatasetDetail:
+        """Return a data set, as `photos` its newest version: classes, what the import found, all versions."""
+        return await self._run(lambda: self._shelf.detail(name))
+
+    async def samples(
+        self, name: str, label: Annotated[int, Query(ge=0, le=1_000, description="number of the class")] = 0,
+        first: Annotated[int, Query(ge=0, le=10_000_000, description="samples to skip")] = 0,
+        count: Annotated[int, Query(ge=1, le=MAX_SAMPLES)] = MAX_SAMPLES,
+    ) -> Response:  # fmt: skip
+        """Return samples of a class as a grid in one PNG.
+
+        `x-samples` has their numbers, `x-grid` width and height of a sample, and the columns of the grid.
+        """
+        found: Sprite = await self._run(lambda: sprite(self._shelf.store(name), label, first, count))
+        if not found.samples:
+            raise ApiError(404, "no_samples", f"class {label} has no samples from {first} on")
+        headers = {
+            "x-samples": ",".join(map(str, found.samples)), "x-grid": f"{found.width},{found.height},{found.columns}",
+            "cache-control": "private, max-age=60",
+        }  # fmt: skip
+        return Response(found.png, media_type="image/png", headers=headers)
+
+    async def upload(
+        self, name: str, request: Request,
+        file: Annotated[str, Query(max_length=200, description="name of the file")] = "",
+        size: Annotated[str | None, Query(max_length=20)] = None,
+        channels: Annotated[str | None, Query(max_length=20)] = None,
+        ink: Annotated[str | None, Query(max_length=20)] = None,
+        test: Annotated[str | None, Query(max_length=20)] = None,
+        validation: Annotated[str | None, Query(max_length=20)] = None,
+        group: Annotated[str | None, Query(max_length=200)] = None,
+        format: Annotated[str | None, Query(max_length=20)] = None,
+        max_refused: Annotated[str | None, Query(max_length=20)] = None,
+        keep_duplicates: Annotated[bool, Query()] = False,
+    ) -> Response:  # fmt: skip
+        """Upload a zip, tar, Parquet, npz or CSV file: a worker imports it as the next version of the data set.
+
+        The options are those of `preflight data add`. The answer has the id of the import, whose events say the rest.
+        """
+        texts = {
+            "size": size, "channels": channels, "ink": ink, "test": test, "validation": validation, "group": group,
+            "format_": format, "max_refused": max_refused, "keep_duplicates": "true" if keep_duplicates else None,
+        }  # fmt: skip
+        options = {option: text for option, text in texts.items() if text is not None}
+        await self._run(lambda: self._require_importable(name, options))
+        state = ImportState(import_id=new_import_id(), name=name, options=options)
+        stored = stored_name(state.import_id, file)
+        size_ = await self._uploader.receive(request, stored)
+        shown = "".join(letter if letter.isprintable() else "?" for letter in file) or stored
+        return await self._open(state.model_copy(update={"file": shown, "stored": stored, "bytes": size_}))
+
+    async def relabel(self, name: str, request: Request) -> Response:
+        """Have a worker move samples to another class, or leave them out, as the next version.
+
+        `name` is the newest version as `photos@2`: where another one came in between, it is refused.
+        """
+        try:
+            asked = RelabelSamples.model_validate(await read_json(request))
+        except ValidationError as error:
+            raise to_invalid_config(error, RelabelSamples.model_json_schema()) from error
+        version = (await self._run(lambda: self._shelf.find(name))).reference
+        state = ImportState(import_id=new_import_id(), kind="relabel", name=version, options={"by": asked.by})
+        stored = stored_name(state.import_id, ".csv")
+        table = io.StringIO()
+        csv.writer(table).writerows((number, label or "") for number, label in asked.changes.items())
+        await self._uploader.store(stored, table.getvalue().encode())
+        shown = plural(len(asked.changes), "change")
+        return await self._open(state.model_copy(update={"file": shown, "stored": stored}))
+
+    async def remove_dataset(self, name: str) -> Response:
+        """Have a worker remove a data set, or a version of it as `photos@2`.
+
+        It is refused while a job or an alias needs it.
+        """
+        await self._run(lambda: self._require_removable(name))
+        state = ImportState(import_id=new_import_id(), kind="remove", name=name)
+        return await self._open(state)
+
+    async def _open(self, state: ImportState) -> Response:
+        """Have a worker do what was asked for; of one data set one thing at a time."""
+        try:
+            opened = await run_in_threadpool(lambda: self._imports.open(state))
+        except RedisError:
+            await self._uploader.discard(state.stored)
+            raise
+        if not opened:
+            await self._uploader.discard(state.stored)
+            raise self._busy(state.name)
+        found = await run_in_threadpool(lambda: self._imports.find(state.import_id))
+        headers = {"location": f"{self._settings.web_prefix.rstrip('/')}/v1/imports/{state.import_id}"}
+        return JSONResponse((found or state).model_dump(mode="json"), 202, headers)
+
+    def _list(self) -> Datasets:
+        try:
+            used = self._uploader.used()
+        except (OSError, ApiError):
+            used = self._shelf.bytes()
+        return Datasets(
+            datasets=self._shelf.datasets(), imports=tuple(self._imports.opened()), used_bytes=used,
+            most_bytes=self._uploader.most, most_upload_bytes=self._uploader.each, read_only=self._read_only,
+        )  # fmt: skip
+
+    def _require_importable(self, name: str, options: dict[str, str]) -> None:
+        import_options(options)
+        self._shelf.catalog.require_free(name)
+        opened = self._imports.opened()
+        if any(data_set(state) == name for state in opened):
+            raise self._busy(name)
+        if len(opened) >= MAX_OPEN:
+            raise ApiError(429, "too_busy", f"{MAX_OPEN} imports wait or run already; wait until one has ended")
+
+    def _require_removable(self, name: str) -> None:
+        self._shelf.find(name)
+        asked, catalog = Reference.parse(name), self._shelf.catalog
+        needing = jobs_that_need(asked, catalog, self._settings)
+        if needing:
+            raise ApiError(
+                409, "in_use",
+                f"{name} is needed by {plural(len(needing), 'waiting or running job')} ({', '.join(needing[:5])}); "
+                "wait until they have ended, or cancel them", "name",
+            )  # fmt: skip
+        catalog.require_unaliased(name)
+
+    def _busy(self, name: str) -> ApiError:
+        return ApiError(
+            409, "import_open", f"an import of {name.partition('@')[0]} is open already; wait for its end, or cancel it"
+        )
+
+    async def _run(self, action: Callable[[], T]) -> T:
+        """Return what `action` does in a thread; its errors as `ApiError`."""
+        try:
+            return await self._slots.run(action)
+        except InvalidConfig as error:
+            if error.field == "dataset":
+                raise ApiError(404, "unknown_dataset", error.message, "name") from error
+            raise
+        except DatasetError as error:
+            raise ApiError(409, error.reason, error.message, error.field) from error
+        except PreflightError as error:
+            raise ApiError(503, error.reason, error.message, error.field) from error
+
+    async def _require_writable(self) -> None:
+        if self._read_only:
+            message = (
+                "this service changes no data set (PREFLIGHT_WEB_READONLY is on); use another, or `preflight data`"
+            )
+            raise ApiError(403, "read_only", message)
