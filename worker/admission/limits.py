@@ -4,9 +4,13 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
+from preflight.contract.lengths import LEAST_SHARE
+from preflight.contract.registry import DATASETS, find
 from preflight.contract.spec import TrainSpec
 from preflight.errors import InvalidConfig
 from preflight.wire import TrainJob
+from training.data.dataset_info import DatasetInfo
+from training.data.split import default_batch
 from worker.config.settings import Settings
 
 UNLIMITED: Final = -1
@@ -70,3 +74,11 @@ def require_samples_within_limit(spec: TrainSpec, train_samples: int, settings: 
             f"on at most {most} (PREFLIGHT_MAX_SAMPLES); ask for fewer epochs, a lower max_steps or a smaller data set",
             field="epochs",
         )
+
+
+def default_batch_of(job: TrainJob, info: DatasetInfo | None) -> int | None:
+    """Return the batch of a job that leaves it open, for the size of its imported data set; None: as it is."""
+    is_open = job.recipe is None and "batch_size" not in job.model_fields_set
+    if info is None or not is_open or find(DATASETS, job.dataset) is not None:
+        return None
+    return max(default_batch(info, job.batch_size), LEAST_SHARE * job.group.max)

@@ -5,7 +5,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from preflight.contract.lengths import LEAST_SHARE
 from preflight.contract.registry import DATASETS, find
 from preflight.files.locks import share
 from preflight.wire import TrainJob
@@ -17,8 +16,7 @@ from training.data.dataset_info import DatasetInfo, read_info
 from training.data.datasets import UnreadableFolder
 from training.data.prepare import explain_absence
 from training.data.prepare_child import PrepareRequest
-from training.data.split import default_batch
-from worker.admission.limits import require_samples_within_limit
+from worker.admission.limits import default_batch_of, require_samples_within_limit
 from worker.config.settings import export_environment
 from worker.jobs.context import JobContext
 from worker.jobs.stages import fetch_child
@@ -41,14 +39,7 @@ def pin_dataset(context: JobContext, job: TrainJob) -> TrainJob:
     if kept is None:
         store.put(reference)
     info = stored_dataset(reference, context.settings.data_dir, context.settings.cache_dir)
-    return job.settled(reference, _default_batch(job, info))
-
-
-def _default_batch(job: TrainJob, info: DatasetInfo | None) -> int | None:
-    """Return the batch of a job that leaves it open, for the size of its imported data set; None: as it is."""
-    if info is None or job.recipe is not None or "batch_size" in job.model_fields_set:
-        return None
-    return max(default_batch(info, job.batch_size), LEAST_SHARE * job.group.max)
+    return job.settled(reference, default_batch_of(job, info))
 
 
 def _fetch(context: JobContext, name: str) -> str | None:

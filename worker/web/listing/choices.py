@@ -27,6 +27,7 @@ from training.data.split import split
 from worker.admission.limits import (
     LIMITS,
     MAX_LIMITS_BYTES,
+    default_batch_of,
     limited_by,
     require_samples_within_limit,
     require_within_limits,
@@ -115,6 +116,12 @@ def choices(fleet: Fleet, table: JobTable, dataset: str) -> Choices:
             for name in get_args(RecipeName)
         ),
     )
+
+
+def as_trained(job: TrainJob, fleet: Fleet) -> TrainJob:
+    """Return a job with the batch that a worker takes for its data set, where it names none."""
+    info = _info(job.dataset, fleet.catalog.datasets.get(job.dataset))
+    return job.settled(job.dataset, default_batch_of(job, info))
 
 
 def require_runnable(job: TrainJob, fleet: Fleet, settings: Settings, timeout: int) -> None:

@@ -11,7 +11,16 @@ from preflight.errors import ArtifactError, InvalidConfig
 from preflight.wire import Label, TrainJob, is_job_id, read_job
 from worker.config.settings import Settings
 from worker.models.store import ModelStore
-from worker.web.listing.choices import Choices, Fleet, Forecast, choices, forecast, read_fleet, require_runnable
+from worker.web.listing.choices import (
+    Choices,
+    Fleet,
+    Forecast,
+    as_trained,
+    choices,
+    forecast,
+    read_fleet,
+    require_runnable,
+)
 from worker.web.listing.indexer import Indexer
 from worker.web.listing.overview import read_overview
 from worker.web.routes.errors import BODY_ERRORS, problems, read_json, request_body
@@ -59,6 +68,7 @@ class ChoiceRoutes:
 
     def _check(self, job: TrainJob) -> Forecast:
         fleet = self._fleets.get(())
+        job = as_trained(job, fleet)
         require_runnable(job, fleet, self._settings, self._settings.job_timeout)
         if job.init_from is not None:
             self._require_same_network(job.init_from, job.spec().model)
