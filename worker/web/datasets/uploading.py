@@ -36,7 +36,7 @@ class Uploader:
         self._open, self._imported = open_uploads, imported
         self.most, self.each = most, each
         self._coming = 0
-        """Bytes that are being received and not written yet."""
+        """Bytes that were declared by the uploads that are being received; what of them is written counts twice."""
         self._running = 0
 
     def used(self) -> int:
@@ -55,7 +55,8 @@ class Uploader:
             raise ApiError(415, "wrong_content_type", message)
         declared = int(request.headers.get("content-length", "0"))
         with self._slot(declared):
-            room = self.most - await run_in_threadpool(self.used)
+            others = self._coming - declared
+            room = self.most - others - await run_in_threadpool(self.used)
             if declared >= room:
                 raise self._over(declared, room)
             upload = await _guarded(lambda: self._uploads().create(name))
