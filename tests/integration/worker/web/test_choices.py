@@ -3,6 +3,7 @@
 import time
 from pathlib import Path
 
+import pytest
 from redis import Redis
 from support.files.named_models import finish_job
 from support.web.service import JOB, Service, serving
@@ -64,6 +65,7 @@ def test_a_form_offers_what_the_workers_have(
     assert client.ids() == ["before"]
 
 
+@pytest.mark.slow
 def test_garbage_in_what_workers_say_is_left_out(service: Service, raw: Redis) -> None:
     """A catalog of any content is no error; what is too old or none of theirs is not offered."""
     now, key = time.time(), keys.catalog("preflight")

@@ -134,7 +134,7 @@ def test_plans_and_predictions_stand_side_by_side(browser: Browser, service: Ser
     assert "1.18\u00d7" in shown
     assert "9.16" not in shown
     assert "Predicted epoch time\t4.40 s\t5.00 s" in shown
-    assert "2 threads float32" in shown
+    assert "2 threads, float32" in shown
     browser.picture("compare-plans")
     assert browser.complaints() == []
 

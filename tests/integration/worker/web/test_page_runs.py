@@ -75,6 +75,7 @@ def press(browser: Browser, words: str) -> None:
     browser.ask(script, words)
 
 
+@pytest.mark.slow
 def test_a_read_only_page_shows_notes_and_offers_nothing(
     browser: Browser, settings: Settings, finished: str, client: Client, tmp_path: Path
 ) -> None:
@@ -137,6 +138,7 @@ def test_the_page_is_used_by_keys(browser: Browser, service: Service) -> None:
     assert browser.complaints() == []
 
 
+@pytest.mark.slow
 def test_a_browser_that_stores_nothing(browser: Browser, settings: Settings, finished: str, tmp_path: Path) -> None:
     """Without cookies and storage the token is asked for once, and kept while the page is open."""
     token = "a-token-of-enough-letters"  # noqa: S105 - it opens nothing

@@ -47,6 +47,12 @@ export function jobsWith(field, value) {
   return h("a", { href: `#/?${new URLSearchParams({ q: `${field}:${value}` })}`, title: `Jobs of this ${field}` }, value);
 }
 
+/** Return a link to an imported data set, which has a version in its name; of another one to the jobs that have it. */
+export function datasetLink(name) {
+  const [own, version] = name.split("@");
+  return version ? h("a", { href: `#/data/${encodeURIComponent(own)}`, title: "The data set" }, name) : jobsWith("dataset", name);
+}
+
 /** Return a time as its age, which is kept up; the exact one is its title. */
 export function ago(ts) {
   const when = new Date(ts * 1000);

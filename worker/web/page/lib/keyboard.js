@@ -5,6 +5,7 @@ import { h } from "./dom.js";
 /** Key -> what it does, and its address, or the field that it goes to. */
 const KEYS = {
   j: ["Jobs", "#/"],
+  d: ["Data", "#/data"],
   m: ["Models", "#/models"],
   n: ["Start a job", "#/new"],
   "/": ["Search the jobs", "search"],

@@ -9,7 +9,7 @@ const STORED = "preflight-imports";
 const MOST = 20;
 const ENDED = ["finished", "refused", "cancelled"];
 const TITLES = {
-  import: ({ name, file }) => `${name} from ${file}`,
+  "import": ({ name, file }) => `${name} from ${file}`,
   remove: ({ name }) => `Removing ${name}`,
   relabel: ({ name, file }) => `${file} of labels of ${name}`,
 };

@@ -1,6 +1,6 @@
 // The elements of one job, redrawn where their data changed.
 
-import { ago, backToJobs, isActive, jobAddress, jobsWith, panel, statusBadge } from "../../lib/components.js";
+import { ago, backToJobs, datasetLink, isActive, jobAddress, jobsWith, panel, statusBadge } from "../../lib/components.js";
 import { fill, h } from "../../lib/dom.js";
 import { number, pluralize, waitsFor } from "../../lib/format.js";
 import { setTab } from "../../lib/tab.js";
@@ -165,7 +165,7 @@ export class JobView {
     const { model, dataset, worker } = { ...state, ...started };
     const parts = [
       waitsFor(state),
-      model && dataset && h("span", jobsWith("model", model), " on ", jobsWith("dataset", dataset)),
+      model && dataset && h("span", jobsWith("model", model), " on ", datasetLink(dataset)),
       state.request?.init_from && h("span", "from ", parentOf(state, latest.model_initialized)),
       started && pluralize(started.epochs, "epoch"),
       started && `batch ${number(started.batch_size, 0)}`,

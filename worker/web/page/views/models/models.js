@@ -1,7 +1,7 @@
 // Models with names: what each alias points to, since when and by whom, and the way back.
 
 import { request } from "../../lib/api.js";
-import { ago, backToJobs, facts, jobAddress, jobsWith, loading, panel } from "../../lib/components.js";
+import { ago, backToJobs, datasetLink, facts, jobAddress, jobsWith, loading, panel } from "../../lib/components.js";
 import { confirmDialog, fill, h, setText } from "../../lib/dom.js";
 import { percent, sentence } from "../../lib/format.js";
 import { TryIt } from "../details/try_it.js";
@@ -77,7 +77,7 @@ function model(one, readOnly, rollBack, tried) {
   return panel(
     alias,
     facts([
-      ["Network", h("span", jobsWith("model", current.model), " on ", jobsWith("dataset", current.dataset))],
+      ["Network", h("span", jobsWith("model", current.model), " on ", datasetLink(current.dataset))],
       ["Test accuracy", accuracy(current)],
       ["Asked as", h("code", `POST /v1/models/${alias}/predict`)],
     ]),
