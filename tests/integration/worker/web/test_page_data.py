@@ -73,7 +73,8 @@ def test_a_file_is_imported_looked_at_and_removed(
     browser.click("dialog button[type=submit]")
     browser.see("1 version;", ".datasets")
     assert Catalog(settings.data_dir).numbers("photos") == [1]
-    assert browser.complaints(besides=("network",)) == []  # the form says which settings so few samples refuse
+    # The form asks before a worker has said that it has the new data set, and is refused.
+    assert browser.complaints(besides=("network",)) == []
 
 
 def test_a_card_of_many_classes_is_small(
