@@ -60,6 +60,7 @@ RUN pip install --no-cache-dir -r /requirements/build.txt -c /requirements/base-
 COPY pyproject.toml README.md LICENSE ./
 COPY calibration calibration
 COPY client client
+COPY docs/how-to/runbook.md docs/how-to/
 COPY training training
 COPY worker worker
 RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheel ./client .

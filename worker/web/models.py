@@ -213,6 +213,14 @@ class Ready(ApiModel):
     status: Literal["ok"] = "ok"
 
 
+class Advice(ApiModel):
+    """What the runbook says of a reason of failures."""
+
+    reason: str
+    text: str
+    """Markdown."""
+
+
 class Problem(ApiModel):
     """Why a request was refused."""
 

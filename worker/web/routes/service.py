@@ -1,9 +1,9 @@
 """State of the service: overview, metrics, health."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Path
 from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from redis import Redis
@@ -15,9 +15,10 @@ from preflight.redis.retry import condition
 from preflight.redis.server.faults import find_faults
 from preflight.wire import is_job_id
 from worker.state.supervision import Supervisor
+from worker.web.documents.runbook import advice
 from worker.web.listing.overview import Overview, read_overview
 from worker.web.listing.pace import JobPace
-from worker.web.models import Health, Part, Ready
+from worker.web.models import Advice, Health, Part, Ready
 from worker.web.predicting.service import Predictions
 from worker.web.prometheus import Snapshot, exposition
 from worker.web.routes.errors import PROBLEMS, RETRY_AFTER_SECONDS, ApiError, RedisUnavailable, problems
@@ -58,6 +59,7 @@ class ServiceRoutes:
     def register(self, app: FastAPI) -> None:
         """Add the routes to `app`."""
         app.get("/v1/overview", tags=["service"], responses=problems(429))(self.service)
+        app.get("/v1/advice/{reason}", tags=["service"], responses=problems(404))(self.advice)
         app.get("/metrics", tags=["service"], response_class=PlainTextResponse, responses=problems(429))(self.metrics)
         app.get("/healthz", tags=["service"])(self.healthy)
         app.get("/readyz", tags=["service"], responses={503: PROBLEMS[503]})(self.ready)
@@ -65,6 +67,13 @@ class ServiceRoutes:
     async def service(self) -> Overview:
         """Return the depth of the queue, the number of running jobs, and the workers."""
         return await self._slots.run(lambda: self._overview.get(()))
+
+    async def advice(self, reason: Annotated[str, Path(pattern="^[a-z_]{1,64}$")]) -> Advice:
+        """Return what a reason of failures means and what to do about it, as the runbook has it."""
+        text = advice().get(reason)
+        if text is None:
+            raise ApiError(404, "unknown_reason", f"the runbook has no reason {reason}; see docs/how-to/runbook.md")
+        return Advice(reason=reason, text=text)
 
     async def metrics(self) -> Response:
         """Return the metrics for Prometheus."""

@@ -132,6 +132,8 @@ def test_untrusted_text_stays_text(browser: Browser, service: Service, connectio
     second.fail(reason="child_failed", message=f"the training child said {SCRIPT}", field=SCRIPT)
     browser.see(SCRIPT, ".outcome")
     browser.see("Failed: child failed", ".outcome")
+    browser.click(".advice summary")
+    browser.see("ended without a result", ".advice")
     browser.picture("failed")
     browser.open(f"{service.url}/#/?status=failed")
     browser.see("child failed", "tbody")

@@ -289,6 +289,13 @@ def test_slow_and_leaving_viewers_do_not_delay_others(service: Service, redis: R
     assert service.ask("GET", "/healthz").status == 200
 
 
+def test_the_runbook_is_answered_by_reason(service: Service) -> None:
+    """For reasons that it has; whatever else is named is refused."""
+    assert str(service.ask("GET", "/v1/advice/diverged")["text"]).startswith("The loss")
+    assert service.ask("GET", "/v1/advice/of_nobody")["reason"] == "unknown_reason"
+    assert service.ask("GET", "/v1/advice/..%2F..%2Fetc").status in (404, 422)
+
+
 def test_a_long_past_is_thinned_where_it_is_asked_for(service: Service, redis: Redis) -> None:
     """Progress only, and none of the newest; another viewer of the same job still gets all of it."""
     service.enqueue("old")

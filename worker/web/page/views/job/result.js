@@ -1,7 +1,8 @@
 // The result of a job that has ended.
 
+import { Problem, request } from "../../lib/api.js";
 import { facts, jobAddress } from "../../lib/components.js";
-import { copyButton, h } from "../../lib/dom.js";
+import { copyButton, fill, h } from "../../lib/dom.js";
 import { duration, number, percent, seconds, sentence, speed, words } from "../../lib/format.js";
 
 /** Return the result of a job or the reason of its failure; nothing while it is active. */
@@ -13,12 +14,37 @@ export function result(state) {
     case "failed": {
       const heading = h("h2.bad", state.reason ? `Failed: ${words(state.reason)}` : "Failed");
       const isNamed = !state.field || state.message?.includes(state.field);
-      return [heading, message, !isNamed && facts([["Field", h("code", state.field)]])];
+      return [heading, message, !isNamed && facts([["Field", h("code", state.field)]]), state.reason && advice(state.reason)];
     }
     case "cancelled":
       return [h("h2", "Cancelled"), state.message ? message : h("p.said", "Cancelled on request.")];
   }
   return [];
+}
+
+/** Return what the runbook says of a failure, read when it is opened. */
+function advice(reason) {
+  const body = h("div");
+  const element = h("details.advice", { toggle: read }, h("summary", "What to do"), body);
+  async function read() {
+    if (!element.open || body.childElementCount) return;
+    try {
+      const { text } = await request(`v1/advice/${encodeURIComponent(reason)}`);
+      fill(body, text.split(/\n\n+/).map(paragraph));
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      fill(body, h("p.said", error.message));
+    }
+  }
+  return element;
+}
+
+/** Return a paragraph or list of Markdown: only code is marked, and a link is its words. */
+function paragraph(text) {
+  const plain = text.replace(/\[([^\]]+)\]\([^)]*\)/g, "$1");
+  const marked = (line) => line.split("\u0060").map((part, index) => (index % 2 ? h("code", part) : part));
+  if (!plain.startsWith("- ")) return h("p", marked(plain));
+  return h("ul", plain.slice(2).split(/\n- /).map((item) => h("li", marked(item))));
 }
 
 function finished(state) {
