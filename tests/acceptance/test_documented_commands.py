@@ -36,6 +36,7 @@ SMALL = ["--dataset", "digits", "--no-calibrate", "--set", "plan.threads=1"]
 TRAINED_TEST = "tests/integration/training/artifacts/test_trained.py"
 CALIBRATE_TEST = "tests/unit/worker/cli/commands/test_calibrate_command.py"
 PROFILE_TEST = "tests/unit/worker/cli/commands/test_profile_command.py"
+DELETIONS_TEST = "tests/integration/worker/queue/maintenance/test_deletions.py"
 COMMANDS_TEST = "tests/acceptance/test_commands.py"
 PROCESSES_TEST = "tests/integration/worker/queue/test_worker_processes.py"
 PACKING_TEST = "tests/integration/worker/queue/test_packing.py"
@@ -60,6 +61,8 @@ PROVEN = {
     "preflight serve":
         ("tests/integration/worker/web/test_server.py", "test_a_job_from_http_to_its_result", "on a free port"),
     "preflight upload JOB": EXPORTED,
+    "preflight delete JOB":
+        (DELETIONS_TEST, "test_a_trained_job_is_deleted_and_its_id_is_trained_no_more", "asks first"),
     "PREFLIGHT_ARTIFACT_URL=s3://models/digits AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=... preflight worker":
         EXPORTED,
     "PREFLIGHT_MLFLOW_URI=http://mlflow:5000 PREFLIGHT_MLFLOW_EXPERIMENT=digits preflight worker": EXPORTED,

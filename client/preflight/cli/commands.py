@@ -143,7 +143,10 @@ def retry(job_id: str) -> None:
 @click.option("--tag", "tags", metavar="TAG", multiple=True, help="Add a tag; may be repeated.")
 @click.option("--untag", "gone", metavar="TAG", multiple=True, help="Remove a tag; may be repeated.")
 def note(job_id: str, text: str | None, tags: tuple[str, ...], gone: tuple[str, ...]) -> None:
-    """Write a note about a job, or tag it; without TEXT and options: print both. An empty TEXT removes the note."""
+    """Write a note about a job, or tag it.
+
+    Without TEXT and options both are printed. An empty TEXT removes the note.
+    """
     client = make_client(load_settings())
     check_job_id(job_id)
     found = client.notes(job_id)
@@ -160,7 +163,10 @@ def note(job_id: str, text: str | None, tags: tuple[str, ...], gone: tuple[str, 
 @click.argument("job_id", metavar="JOB", shell_complete=completing("jobs"))
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(job_id: str, yes: bool) -> None:
-    """Delete a job that has ended: its records, model and checkpoints, not what was exported."""
+    """Delete the records, model and checkpoints of an ended job.
+
+    What was exported stays. The id is not trained again.
+    """
     client = make_client(load_settings())
     check_job_id(job_id)
     if not yes and not click.confirm(f"delete job {job_id}? It cannot be undone, and its id is not trained again"):

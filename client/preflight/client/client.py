@@ -100,6 +100,7 @@ class Client:
         if ensure:
             self._outbox.save(job_id, payload, job_timeout)
         try:
+            self._require_single_server()
             if job.job_id is not None:
                 require_not_deleted(self._redis, job_id)
             created = self._enqueue(job_id, payload, job_timeout)
@@ -123,12 +124,17 @@ class Client:
             return None
 
     def _enqueue(self, job_id: str, payload: dict[str, JsonValue], job_timeout: int) -> bool:
-        from preflight.client.enqueue import enqueue_job, require_single_server
+        from preflight.client.enqueue import enqueue_job
+
+        self._require_single_server()
+        return enqueue_job(self._queue, job_id, payload, job_timeout=job_timeout, signing_key=self._signing_key)
+
+    def _require_single_server(self) -> None:
+        from preflight.client.enqueue import require_single_server
 
         if not self._is_single_server:
             require_single_server(self._redis)
             self._is_single_server = True
-        return enqueue_job(self._queue, job_id, payload, job_timeout=job_timeout, signing_key=self._signing_key)
 
     def resubmit(self) -> list[str]:
         """Enqueue the jobs of the outbox that Redis has lost, delete those that ended; return the ids enqueued.

@@ -95,11 +95,12 @@ def test_each_wheel_has_its_packages(wheels: Wheels) -> None:
     """The client's alone has `preflight` and its command; `preflight` is typed for other projects."""
     contents = {wheel: set(ZipFile(wheel).namelist()) for wheel in (wheels.client, wheels.worker)}
     packages = {
-        wheel: {name.partition("/")[0] for name in names if ".dist-info/" not in name}
+        wheel: {name.partition("/")[0] for name in names if ".dist-info/" not in name and ".data/" not in name}
         for wheel, names in contents.items()
     }
     assert packages == {wheels.client: {"preflight"}, wheels.worker: {"worker", "training", "calibration"}}
     assert {"preflight/py.typed", "preflight/redis/scripts/rq/enqueue.lua"} <= contents[wheels.client]
+    assert [name for name in contents[wheels.worker] if name.endswith(".data/data/share/preflight/runbook.md")]
     (points,) = (name for name in contents[wheels.worker] if name.endswith("entry_points.txt"))
     assert "[console_scripts]" not in ZipFile(wheels.worker).read(points).decode()
 
@@ -128,7 +129,7 @@ def test_its_commands_enqueue_list_cancel_and_watch(
     cancelled = preflight("cancel", "by-command")
     assert (cancelled.returncode, cancelled.stdout) == (0, "cancellation of by-command requested\n"), cancelled.stderr
     watched = preflight("watch", "by-command")
-    assert (watched.returncode, watched.stdout) == (3, "cancelled cancelled in the queue\n"), watched.stderr
+    assert (watched.returncode, watched.stdout) == (3, "Cancelled in the queue.\n"), watched.stderr
     refused = preflight("enqueue", "--epochs", "0")
     assert (refused.returncode, refused.stderr) == (2, "preflight: epochs is 0, but must be at least 1\n")
 

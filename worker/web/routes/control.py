@@ -13,12 +13,11 @@ from preflight import Client
 from preflight.client.delete import CannotDelete
 from preflight.client.notes import Notes
 from preflight.client.retry import CannotRetry
-from preflight.errors import InvalidConfig
 from preflight.wire import read_job
 from preflight.wire.validation_errors import to_invalid_config
 from worker.models.store import ModelStore
 from worker.web.models import CancelJobs, CancelledJobs, Cancelling, ChangeNotes, Deleting, Enqueued, Refused, Retried
-from worker.web.routes.errors import BODY_ERRORS, ApiError, problems, read_json, request_body
+from worker.web.routes.errors import BODY_ERRORS, ApiError, problems, read_json, request_body, require_empty
 from worker.web.routes.jobs import require_job
 
 EMPTY: Final[dict[str, JsonValue]] = {"type": "object", "maxProperties": 0}
@@ -80,12 +79,12 @@ class ControlRoutes:
 
     async def cancel(self, job_id: str, request: Request) -> Cancelling:
         """Cancel a job: at once in the queue, within a step when it runs. Its checkpoint is kept."""
-        await _require_empty(request, "cancellation")
+        await require_empty(request, "cancellation")
         return await run_in_threadpool(self._cancel, job_id)
 
     async def retry(self, job_id: str, request: Request) -> Retried:
         """Put a failed or cancelled job into the queue again; it resumes from its checkpoint, where there is one."""
-        await _require_empty(request, "retry")
+        await require_empty(request, "retry")
         return await run_in_threadpool(self._retry, job_id)
 
     async def annotate(self, job_id: str, request: Request) -> Notes:
@@ -154,8 +153,3 @@ class ControlRoutes:
         if self._read_only:
             message = "this service only shows jobs (PREFLIGHT_WEB_READONLY is on); use another, or `preflight`"
             raise ApiError(403, "read_only", message)
-
-
-async def _require_empty(request: Request, what: str) -> None:
-    if await read_json(request) != {}:
-        raise ApiError(422, InvalidConfig.reason, f"the body of a {what} must be {{}}; send that")

@@ -72,6 +72,12 @@ async def read_json(request: Request) -> JsonValue:
     return payload
 
 
+async def require_empty(request: Request, what: str) -> None:
+    """Raise `ApiError` where the body of a `what` is not {}, as JSON: a form of another site sends other types."""
+    if await read_json(request) != {}:
+        raise ApiError(422, InvalidConfig.reason, f"the body of a {what} must be {{}}; send that")
+
+
 def add_error_handlers(app: FastAPI, settings: Settings) -> None:
     """Answer every expected error with a `Problem`."""
 

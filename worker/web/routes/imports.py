@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, Request
 from fastapi.responses import Response, StreamingResponse
 from redis.exceptions import RedisError
 from starlette.concurrency import run_in_threadpool
 
 from worker.imports.records import Imports, ImportState
 from worker.web.datasets.uploading import Uploader
-from worker.web.routes.errors import ApiError, problems
+from worker.web.routes.errors import BODY_ERRORS, ApiError, problems, require_empty
 from worker.web.routes.events import EVENT_STREAM, UNBUFFERED
 
 LOOK_SECONDS: Final = 0.5
@@ -46,7 +46,7 @@ class ImportRoutes:
         )(self.import_events)  # fmt: skip
         app.post(
             f"{path}/cancel", tags=["datasets"], dependencies=[Depends(self._require_writable)],
-            responses=problems(403, 404, 409),
+            responses=problems(*BODY_ERRORS, 403, 404, 409),
         )(self.cancel_import)  # fmt: skip
 
     async def import_(self, import_id: str) -> ImportState:
@@ -60,8 +60,9 @@ class ImportRoutes:
             raise ApiError(429, "too_busy", f"{MAX_FOLLOWED} imports are followed already; ask again later")
         return StreamingResponse(self._stream(import_id), media_type=EVENT_STREAM, headers=UNBUFFERED)
 
-    async def cancel_import(self, import_id: str) -> ImportState:
+    async def cancel_import(self, import_id: str, request: Request) -> ImportState:
         """Cancel an import that waits or runs."""
+        await require_empty(request, "cancellation")
         return await run_in_threadpool(self._cancel, import_id)
 
     async def _stream(self, import_id: str) -> AsyncIterator[bytes]:

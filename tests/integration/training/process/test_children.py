@@ -120,7 +120,8 @@ def test_a_training_child_reports_and_saves_its_model(digits_store: DatasetInfo,
     assert isinstance(confidence, dict)
     temperature = number(confidence["temperature"])
     assert torch.allclose(torch.from_numpy(probabilities), (logits / temperature).softmax(1), atol=1e-3)
-    assert {**manifest["metrics"], "artifact": str(tmp_path / "model"), "model_sha256": digest} == done
+    told = {"artifact": str(tmp_path / "model"), "model_sha256": digest, "dataset_sha256": done["dataset_sha256"]}
+    assert {**manifest["metrics"], **told} == done
     assert (manifest["job_id"], manifest["history"]) == ("a job", epochs)
     assert manifest["spec"] == dataclasses.asdict(SPEC)
     assert manifest["plan"] == dataclasses.asdict(PLAN)

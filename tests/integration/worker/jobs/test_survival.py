@@ -204,7 +204,7 @@ def test_a_job_without_a_process_for_training_is_retried(
     wait_until(lambda: "worker_started" in worker.output())
     limit = few_more_processes(worker.process.pid, 1)  # for its supervisor
     client.enqueue(digits_job(job_id="crowded"))
-    wait_until(lambda: "No process could be started" in worker.output())
+    wait_until(lambda: "no process could be started" in worker.output().lower())
     limit.write_text("max")
     wait_until(lambda: client.status("crowded").status == "finished", seconds=90)
     failed = next(event for event in client.events("crowded", timeout=10) if event.type == "job_failed")

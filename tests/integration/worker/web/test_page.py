@@ -179,16 +179,16 @@ def test_the_page_reconnects(browser: Browser, service: Service, connection: Red
     publisher.train(1, 1)
     publisher.say("warning", message="the first one")
     browser.open(f"{service.url}/#/jobs/patient")
-    browser.see("the first one".capitalize(), ".events")
+    browser.see("Warning: the first one", ".events")
     service.kill()
     browser.see("The service does not answer", "#connection")
     assert "Epoch 1 of 4" in browser.text(".where")
     browser.picture("disconnected")
     publisher.say("warning", message="while nobody listened")
     service.start()
-    browser.see("While nobody listened", ".events")
+    browser.see("Warning: while nobody listened", ".events")
     wait_until(lambda: browser.text("#connection") == "")
-    assert browser.text(".events").count("The first one") == 1
+    assert browser.text(".events").count("the first one") == 1
     assert browser.text(".forest").count("tcmalloc") == 2  # a trial, and the confirmation
     publisher.train(2, 2)
     browser.see("Epoch 2 of 4", ".where")

@@ -61,7 +61,7 @@ def test_a_group_is_shown_with_its_containers_and_its_speed(
             message="2 members have left, new.1 has joined")  # fmt: skip
     browser.see("2 members have left, new.1 has joined", ".lead")
     assert rows(browser) == [f"{MEMBERS[0]} leader 1 core, 1.00 GiB 812", f"new.1 rank 1 {NONE} {NONE}"]
-    for line in ("Together 1.8 times as fast", "Warning of rank 2: The machine became slower"):
+    for line in ("Together 1.8 times as fast", "Warning of rank 2: the machine became slower"):
         browser.see(line, ".events")
     browser.see("2 workers", ".about")
     browser.open(service.url)

@@ -416,7 +416,8 @@ def test_metrics_are_correct_and_valid_for_promtool(service: Service, redis: Red
 
 
 @pytest.mark.parametrize(("method", "path", "allowed"), [
-    ("PUT", "/v1/jobs", "GET, HEAD, POST"), ("DELETE", "/v1/jobs/x", "GET, HEAD"), ("GET", "/v1/jobs/x/cancel", "POST"),
+    ("PUT", "/v1/jobs", "GET, HEAD, POST"), ("PUT", "/v1/jobs/x", "DELETE, GET, HEAD"),
+    ("GET", "/v1/jobs/x/cancel", "POST"),
     ("POST", "/healthz", "GET, HEAD"), ("OPTIONS", "/v1/jobs", "GET, HEAD, POST"), ("POST", "/", "GET, HEAD"),
 ])  # fmt: skip
 def test_another_method_is_refused(service: Service, method: str, path: str, allowed: str) -> None:
@@ -480,6 +481,9 @@ def test_openapi_describes_every_route(service: Service) -> None:
         "/v1/jobs/{job_id}/request", "/v1/jobs/{job_id}/retry", "/v1/cancel", "/v1/compare", "/v1/search",
         "/v1/models", "/v1/models/{alias}", "/v1/models/{alias}/predict", "/v1/models/{alias}/promote",
         "/v1/models/{alias}/rollback",
+        "/v1/choices", "/v1/check", "/v1/jobs/{job_id}/notes", "/v1/advice/{reason}",
+        "/v1/datasets", "/v1/datasets/{name}", "/v1/datasets/{name}/samples", "/v1/datasets/{name}/relabel",
+        "/v1/imports/{import_id}", "/v1/imports/{import_id}/events", "/v1/imports/{import_id}/cancel",
         "/metrics", "/healthz", "/readyz",
     }  # fmt: skip
     assert {"TrainJob", "Event", "JobDetail", "Problem", "Progress"} <= set(components["schemas"])

@@ -138,7 +138,9 @@ def test_a_full_disk_is_ignored(small_disk: tuple[Path, Callable[[], None]]) -> 
     make_room()
     for seq in range(101, 104):
         one.append(progress(seq))
-    assert [seq for _, seq in seqs(one)] == [*kept, 101, 102, 103]
+    found = [seq for _, seq in seqs(one)]
+    # A record that lacked nothing but the end of its line is whole once the next one begins.
+    assert found in ([*kept, 101, 102, 103], [*kept, len(kept) + 1, 101, 102, 103])
     one.close()
 
 
