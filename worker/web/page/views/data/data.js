@@ -104,6 +104,6 @@ function none() {
     "div.empty",
     h("h2", "No data set was imported yet"),
     h("p", "Pack a folder with one folder for each class as a zip and drop it above, or run"),
-    h("pre", "preflight data add photos ./photos"),
+    h("pre", { tabindex: "0" }, "preflight data add photos ./photos"),
   );
 }

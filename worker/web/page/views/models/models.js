@@ -109,7 +109,7 @@ function none() {
     "div.empty",
     h("h2", "No model has a name yet"),
     h("p", `Open a finished job and press "Use as ${PRODUCTION}", or run`),
-    h("pre", `preflight models promote JOB --as ${PRODUCTION}`),
+    h("pre", { tabindex: "0" }, `preflight models promote JOB --as ${PRODUCTION}`),
   );
 }
 
