@@ -58,14 +58,19 @@ class Datasets(ApiModel):
     read_only: bool
 
 
+SampleNumber = Annotated[str, Field(pattern=r"^[0-9]{1,8}$")]
+ClassName = Annotated[str, Field(min_length=1, max_length=128)]
+
+
 class RelabelSamples(ApiModel):
     """Samples of a version that belong to another class, or to none."""
 
     model_config = ConfigDict(extra="forbid")
 
-    changes: Annotated[dict[Annotated[str, Field(pattern=r"^[0-9]{1,8}$")],
-                            Annotated[str, Field(min_length=1, max_length=128)] | None],
-                       Field(min_length=1, max_length=5_000)]  # fmt: skip
+    changes: Annotated[
+        dict[SampleNumber, ClassName | None],
+        Field(min_length=1, max_length=1_500, json_schema_extra={"additionalProperties": False}),
+    ]
     """Number of a sample, as `x-samples` has it -> name of its class; null leaves it out."""
     by: Annotated[str, Field(max_length=200)] = "http"
     """Who says so, for the version."""

@@ -22,6 +22,7 @@ SERVER_SENT_EVENT: Final = {
             "contentSchema": {
                 "anyOf": [
                     {"$ref": "#/components/schemas/Event"},
+                    {"$ref": "#/components/schemas/ImportState"},
                     {"$ref": "#/components/schemas/Problem"},
                     {"type": "object", "maxProperties": 0},
                 ]

@@ -32,7 +32,10 @@ BODY: Final[Mapping[str, JsonValue]] = {
             "multipart/form-data": {
                 "schema": {
                     "type": "object",
-                    "properties": {"image": {"type": "array", "items": {"type": "string", "format": "binary"}}},
+                    "required": ["image"],
+                    "properties": {
+                        "image": {"type": "array", "minItems": 1, "items": {"type": "string", "format": "binary"}}
+                    },
                 }
             },
         },

@@ -87,6 +87,8 @@ class Predictions:
         except UnknownAlias as error:
             self._aliases.pop(alias, None)
             raise ApiError(404, error.reason, error.message, "alias") from error
+        except InvalidConfig as error:  # no alias can have this name
+            raise ApiError(422, error.reason, error.message, "alias") from error
         except ArtifactError as error:
             raise ApiError(503, error.reason, error.message, error.field) from error
         self._aliases[alias] = current

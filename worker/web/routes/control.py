@@ -2,11 +2,10 @@
 
 import json
 from collections.abc import Callable, Collection, Sequence
-from typing import Final
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from preflight import Client
@@ -17,10 +16,8 @@ from preflight.wire import read_job
 from preflight.wire.validation_errors import to_invalid_config
 from worker.models.store import ModelStore
 from worker.web.models import CancelJobs, CancelledJobs, Cancelling, ChangeNotes, Deleting, Enqueued, Refused, Retried
-from worker.web.routes.errors import BODY_ERRORS, ApiError, problems, read_json, request_body, require_empty
+from worker.web.routes.errors import BODY_ERRORS, EMPTY, ApiError, problems, read_json, request_body, require_empty
 from worker.web.routes.jobs import require_job
-
-EMPTY: Final[dict[str, JsonValue]] = {"type": "object", "maxProperties": 0}
 
 
 class ControlRoutes:

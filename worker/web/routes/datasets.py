@@ -5,7 +5,7 @@ import io
 from collections.abc import Callable
 from typing import Annotated, Final, TypeVar
 
-from fastapi import Depends, FastAPI, Query, Request
+from fastapi import Depends, FastAPI, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import JsonValue, ValidationError
 from redis.exceptions import RedisError
@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from preflight.errors import DatasetError, InvalidConfig, PreflightError
 from preflight.numbers import plural
 from preflight.wire.validation_errors import to_invalid_config
-from training.catalog.version import Reference
+from training.catalog.version import NAME, Reference
 from training.importing.sources.detect import FORMATS
 from worker.config.settings import Settings
 from worker.imports.records import MAX_OPEN, Imports, ImportState, data_set, new_import_id
@@ -45,6 +45,7 @@ PNG: Final[dict[int | str, dict[str, object]]] = {
 SIZE: Final[dict[str, JsonValue]] = {"pattern": "^([1-9][0-9]?|1[01][0-9]|12[0-8])$"}
 SHARE: Final[dict[str, JsonValue]] = {"pattern": r"^0\.[0-8][0-9]{0,3}$"}
 """Of what the description of the interface promises; the service takes more forms, and says itself what is wrong."""
+DatasetName = Annotated[str, Path(json_schema_extra={"pattern": f"^{NAME.pattern}$"})]
 T = TypeVar("T")
 
 
@@ -112,7 +113,7 @@ class DatasetRoutes:
         return Response(found.png, media_type="image/png", headers=headers)
 
     async def upload(
-        self, name: str, request: Request,
+        self, name: DatasetName, request: Request,
         file: Annotated[str, Query(max_length=200, description="name of the file")] = "",
         size: Annotated[str | None, Query(max_length=20, json_schema_extra=SIZE)] = None,
         channels: Annotated[str | None, Query(max_length=20, json_schema_extra=one_of("auto", "gray", "rgb"))] = None,

@@ -50,6 +50,10 @@ class RedisUnavailable(RedisError):
     """Redis does not answer; the message names no address."""
 
 
+EMPTY: Final[dict[str, JsonValue]] = {"type": "object", "maxProperties": 0}
+"""Schema of the body of a request that says all by its address."""
+
+
 def problems(*codes: int) -> dict[int | str, dict[str, object]]:
     """Return the OpenAPI responses for these statuses and those of every route."""
     return {**{code: PROBLEMS[code] for code in sorted({*codes, 400, 401, 421, 503})}, "default": DEFAULT_PROBLEM}

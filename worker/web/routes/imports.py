@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from worker.imports.records import Imports, ImportState
 from worker.web.datasets.uploading import Uploader
-from worker.web.routes.errors import BODY_ERRORS, ApiError, problems, require_empty
+from worker.web.routes.errors import BODY_ERRORS, EMPTY, ApiError, problems, request_body, require_empty
 from worker.web.routes.events import EVENT_STREAM, UNBUFFERED
 
 LOOK_SECONDS: Final = 0.5
@@ -46,7 +46,7 @@ class ImportRoutes:
         )(self.import_events)  # fmt: skip
         app.post(
             f"{path}/cancel", tags=["datasets"], dependencies=[Depends(self._require_writable)],
-            responses=problems(*BODY_ERRORS, 403, 404, 409),
+            responses=problems(*BODY_ERRORS, 403, 404, 409), openapi_extra=request_body(EMPTY),
         )(self.cancel_import)  # fmt: skip
 
     async def import_(self, import_id: str) -> ImportState:

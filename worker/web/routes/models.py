@@ -1,9 +1,9 @@
 """Models with names over HTTP: list, show, promote, roll back, remove, predict."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import Depends, FastAPI, Path, Request
 from fastapi.responses import Response
 from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
@@ -12,7 +12,7 @@ from preflight import Client
 from preflight.errors import ArtifactError
 from preflight.wire.validation_errors import to_invalid_config
 from worker.models.promoting import promote_artifact
-from worker.models.records import Alias, AliasChanged, Promotion, UnknownAlias
+from worker.models.records import ALIAS_PATTERN, Alias, AliasChanged, Promotion, UnknownAlias
 from worker.models.store import Author, ModelStore
 from worker.web.models import ChangeAlias, ModelVersion, NamedModel, NamedModels, PromoteModel
 from worker.web.predicting.bodies import BODY
@@ -21,6 +21,11 @@ from worker.web.routes.errors import BODY_ERRORS, ApiError, problems, read_json,
 from worker.web.routes.jobs import require_job
 from worker.web.routes.predict import JobModels
 
+AliasName = Annotated[str, Path(json_schema_extra={"pattern": ALIAS_PATTERN})]
+"""Described, not validated: the store refuses another name in a sentence."""
+AliasOrVersion = Annotated[
+    str, Path(json_schema_extra={"pattern": ALIAS_PATTERN.removesuffix("$") + "(@[0-9a-f]{4,64})?$"})
+]
 T = TypeVar("T")
 C = TypeVar("C", bound=ChangeAlias)
 
@@ -62,11 +67,11 @@ class ModelRoutes:
         """List the aliases and the models that they point to."""
         return NamedModels(models=await run_in_threadpool(lambda: tuple(map(self._listed, self._store.names()))))
 
-    async def model(self, alias: str) -> NamedModel:
+    async def model(self, alias: AliasName) -> NamedModel:
         """Return an alias with its history."""
         return await self._changed(lambda: self._store.alias(alias))
 
-    async def promote(self, alias: str, request: Request) -> NamedModel:
+    async def promote(self, alias: AliasName, request: Request) -> NamedModel:
         """Have an alias point to the model of a finished job."""
         change = await _read(request, PromoteModel)
         state = await run_in_threadpool(require_job, self._client, change.job_id)
@@ -79,7 +84,7 @@ class ModelRoutes:
         finally:
             self._predictions.forget(alias)
 
-    async def rollback(self, alias: str, request: Request) -> NamedModel:
+    async def rollback(self, alias: AliasName, request: Request) -> NamedModel:
         """Have an alias point to the model before the one in use."""
         change = await _read(request, ChangeAlias)
         author = Author(by=change.by, why=change.why)
@@ -88,13 +93,13 @@ class ModelRoutes:
         finally:
             self._predictions.forget(alias)
 
-    async def remove(self, alias: str) -> Response:
+    async def remove(self, alias: AliasOrVersion) -> Response:
         """Remove an alias with its history, or one earlier model of it as `alias@hash`."""
         await self._run(lambda: self._store.remove(alias))
         self._predictions.forget(alias)
         return Response(status_code=204)
 
-    async def recognize(self, alias: str, request: Request, *, reading: bool = False) -> Response:
+    async def recognize(self, alias: AliasName, request: Request, *, reading: bool = False) -> Response:
         """Recognize pictures by the model of an alias: one as the body, several as multipart or as base64 in JSON.
 
         `reading=true` adds what the network saw of each.
