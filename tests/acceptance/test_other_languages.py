@@ -83,6 +83,7 @@ def test_the_lock_file_names_no_registry() -> None:
     assert '"integrity"' in text and '"resolved"' not in text
 
 
+@pytest.mark.slow
 def test_its_types_are_made_from_the_description(example: Path) -> None:
     """src/api.ts is no file of the repository: a build writes it from docs/schemas/openapi.json."""
     tracked = subprocess.run(["git", "ls-files", "src"], cwd=EXAMPLE, capture_output=True, text=True, check=True)  # noqa: S607

@@ -72,6 +72,7 @@ def test_the_readme_shows_what_is_measured_with_its_version_and_the_rest_by_its_
     assert "Not measured yet: `python -m tools.bench.measure accuracy` makes these figures." in other
 
 
+@pytest.mark.slow
 def test_plain_pytorch_trains_the_same_and_a_failure_is_a_run() -> None:
     network = Network(dataset="digits", model="cnn", epochs=1, samples=256)
     environment = {**os.environ, "PREFLIGHT_DATA_DIR": "none", "OMP_NUM_THREADS": "1"}

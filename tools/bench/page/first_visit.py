@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlencode
 
 from selenium.webdriver.common.action_chains import ActionChains
 from support.web.browser import Browser, open_browser
@@ -24,6 +25,11 @@ DIGITS: Final = {"dataset": "digits", "model": "cnn", "epochs": "20", "batch_siz
 MNIST: Final = {"dataset": "mnist", "model": "cnn", "epochs": "2"}
 MODEL: Final = "model.safetensors"
 DRAWN: Final = 7
+FILL: Final = """
+const field = document.querySelector(arguments[0]);
+field.value = arguments[1];
+for (const type of ["input", "change"]) field.dispatchEvent(new Event(type, { bubbles: true }));
+"""
 
 
 @dataclass(slots=True)
@@ -45,11 +51,9 @@ class Visitor:
 
     def start_job(self, job_id: str, fields: Mapping[str, str]) -> str:
         """Fill in the open form, and watch the job until its end."""
-        self.browser.see("learning rate", "form")
+        self.browser.see("My own settings", "form")
         for name, value in {**fields, "job_id": job_id}.items():
-            field = self.browser.find(f"[name='{name}']")
-            field.clear()
-            field.send_keys(value)
+            self.browser.ask(FILL, f"[name='{name}']", value)  # a group of settings may be closed
         self.browser.click("form button[type=submit]")
         wait_until(lambda: self.browser.text(".outcome h2") != "", seconds=BOUND)
         if "test accuracy" not in self.browser.text(".outcome"):
@@ -60,7 +64,9 @@ class Visitor:
         """Start a job from the list."""
         self.browser.open(self.site.service.url)
         self.browser.click(".list-head .button")
-        return self.start_job("first", fields)
+        self.browser.see("My own settings", "form")
+        self.browser.open(f"{self.site.service.url}/#/new?{urlencode(fields)}")
+        return self.start_job("first", {})
 
     def run_again(self) -> str:
         """Run the job again with another seed."""

@@ -214,6 +214,7 @@ def crowd() -> Iterator[Crowd]:
 QUESTIONS: Final[Sequence[Sequence[Status]]] = [[], ["queued"], ["finished"], ["failed"], ["cancelled"], ["running"]]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("statuses", QUESTIONS)
 @pytest.mark.parametrize("limit", [1, 100, 1000])
@@ -236,12 +237,14 @@ def test_a_list_of_many_jobs_reads_few(crowd: Crowd, statuses: Sequence[Status],
     assert set(calls) <= {"zrange", "lrange", "get", "hmget", "info", "config"}
 
 
+@pytest.mark.slow
 def test_several_statuses_are_merged_by_time(crowd: Crowd) -> None:
     both = sorted([*crowd.newest["failed"], *crowd.newest["cancelled"]], reverse=True)
     states = Client(crowd.settings.redis_url).jobs(limit=300, statuses=["failed", "cancelled"])
     assert [state.job_id for state in states] == both[:300]
 
 
+@pytest.mark.slow
 def test_http_and_commands_read_few_of_many_jobs(crowd: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFLIGHT_REDIS_URL", crowd.settings.redis_url)
     assert listed("--limit", "3") == [*reversed(crowd.newest["all"][:3])]

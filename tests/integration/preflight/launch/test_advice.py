@@ -63,6 +63,7 @@ def test_everything_is_measured_after_the_last_step_and_nothing_changes(
     assert "measuring this took" in str(read_report(report)["text"])
 
 
+@pytest.mark.slow
 def test_the_library_advises_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
     done = subprocess.run([sys.executable, "-c", LIBRARY], capture_output=True, text=True, check=True)

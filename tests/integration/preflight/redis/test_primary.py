@@ -73,6 +73,7 @@ WRITES: dict[str, Callable[[Redis], Callable[[], object]]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", WRITES)
 def test_a_write_that_a_replica_refuses_ends_all_connections_to_it(pair: Pair, kind: str) -> None:
     """A worker's connection fails once, a client's not at all; each is carried out once."""

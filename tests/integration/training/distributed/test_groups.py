@@ -199,6 +199,7 @@ def test_a_group_goes_on_without_a_member(table: Table, who: str, how: signal.Si
     leader.told("epoch", len(leader.of("epoch")) + 1)
 
 
+@pytest.mark.slow
 @pytest.mark.covers_children
 def test_a_newcomer_joins(table: Table) -> None:
     """A group of one becomes one of two, and loses no step: the leader saves before it forms anew."""

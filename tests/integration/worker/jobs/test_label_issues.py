@@ -12,6 +12,7 @@ from training.importing.difference import read_rows
 MOVED = 8
 
 
+@pytest.mark.slow
 def test_wrong_labels_are_found_and_mended(
     command_environment: None, tmp_path: Path  # noqa: ARG001 - settings
 ) -> None:  # fmt: skip

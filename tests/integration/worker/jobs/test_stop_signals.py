@@ -176,6 +176,7 @@ def test_a_supervisor_that_is_stopped_by_itself_requeues_its_job(
     worker.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", ["fork server", pytest.param("fresh interpreters", marks=pytest.mark.slow)])
 def test_every_process_of_a_calibration_is_asked_to_stop(
     server: str, client: Client, queue: Queue, start_worker: StartWorker

@@ -166,6 +166,7 @@ def orphan(raw: Redis, rq_id: str, status: str) -> None:
     raw.hset(keys.rq_job(rq_id), mapping=fields)
 
 
+@pytest.mark.slow
 def test_no_place_or_lock_is_respected_for_longer_than_ours(
     raw: Redis, client: Client, start_worker: StartWorker
 ) -> None:

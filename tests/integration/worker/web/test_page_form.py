@@ -1,5 +1,6 @@
 """The form in a real browser: start, run again, retry; bad input, a newer service, an expired token, two tabs."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -202,6 +203,7 @@ def test_a_token_that_expires_loses_nothing_that_was_entered(
         enter(browser, "dataset", "digits")
         unfold(browser, "Start, name and repetition")
         enter(browser, "job_id", "kept")
+        time.sleep(1.5)  # the form asks what the job would do, too: with the token that is right
         browser.ask("sessionStorage.setItem('preflight token', 'an-old-one-that-is-refused')")
         start(browser)
         browser.see("was not accepted", "dialog")

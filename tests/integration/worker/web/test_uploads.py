@@ -140,6 +140,7 @@ def test_it_runs_beside_a_training_at_idle_priority(
     worker.stop()
 
 
+@pytest.mark.slow
 def test_a_worker_that_stops_leaves_it_to_another(
     service: Service, settings: Settings, connection: Redis, start_worker: StartWorker, tmp_path: Path
 ) -> None:
@@ -181,6 +182,7 @@ def test_a_killed_import_goes_on(
     assert ended(service, upload(service, "photos", packed(tmp_path / "photos")))["status"] == "finished"
 
 
+@pytest.mark.slow
 def test_a_cancelled_import_leaves_nothing(
     service: Service, settings: Settings, start_worker: StartWorker, tmp_path: Path
 ) -> None:

@@ -184,6 +184,7 @@ print("done", file=sys.stderr)
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("closed", ["reader", "stream", "descriptor", "before"])
 def test_a_closed_stream_does_not_stop_the_process(closed: str) -> None:
     """Reader, stream or descriptor closed, before or while it runs: no traceback, exit code 0."""

@@ -84,6 +84,7 @@ run_processes([frozenset(os.sched_getaffinity(0))] * 2, run)
 WAIT = "signal.pause()"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("first", "second", "code"), [
     ("return", "return", 0),
     ("sys.exit(3)", WAIT, 3),  # it has said why; the other one is stopped

@@ -159,6 +159,7 @@ def test_of_two_files_the_good_one_is_read(tmp_path: Path, mnist: tuple[IdxDatas
     assert dataset.sources(tmp_path) == tuple(tmp_path / file.name for file in dataset.files)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("labels", [np.uint8, np.int32, np.int64])
 @pytest.mark.parametrize("name", ["mnist.npz", "keras/datasets/MNIST (1).npz"])
