@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from support.files.pictures import SHAPES, imported, save_tree
 from support.worker.command_line import run
 
