@@ -32,6 +32,16 @@ def seat(raw: Redis, offer: Offer, worker: str) -> MemberSeat:
     return MemberSeat(raw, QUEUE, offer, worker)
 
 
+def seated(raw: Redis) -> tuple[LeaderSeats, MemberSeat]:
+    """Return the seats of a group that has begun, and that of a worker who has sat down."""
+    seats = leading(raw)
+    seats.lead(1, REQUEST, "open", [])
+    (offer,) = read_offers(raw, QUEUE, "a")
+    mine = seat(raw, offer, "a")
+    mine.sit("hello")
+    return seats, mine
+
+
 def test_an_idle_worker_sits_down_and_follows_orders(raw: Redis) -> None:
     seats = leading(raw)
     assert read_offers(raw, QUEUE, "member") == []
@@ -98,22 +108,14 @@ def test_a_dead_leader_offers_nothing(raw: Redis) -> None:
 
 
 def test_a_group_that_is_over_is_told_so(raw: Redis) -> None:
-    seats = leading(raw)
-    seats.lead(1, REQUEST, "open", [])
-    (offer,) = read_offers(raw, QUEUE, "a")
-    mine = seat(raw, offer, "a")
-    mine.sit("hello")
+    seats, mine = seated(raw)
     seats.disband()
     assert mine.beat("hello")[0] == "over"
     assert read_offers(raw, QUEUE, "a") == []
 
 
 def test_a_redis_that_lost_its_data_gets_the_group_back(raw: Redis) -> None:
-    seats = leading(raw)
-    seats.lead(1, REQUEST, "open", [])
-    (offer,) = read_offers(raw, QUEUE, "a")
-    mine = seat(raw, offer, "a")
-    mine.sit("hello")
+    seats, mine = seated(raw)
     raw.flushall()
     assert mine.beat("hello")[0] == "lost"
     seats.lead(1, REQUEST, "open", [])
