@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from preflight.container.cgroups import Files, cgroup_mounts, own_cgroup
+from preflight.container.counters import SystemCounters
 from preflight.container.resources import MemoryUse, quotas
 from training.scaling import Speeds, slowdown
 
@@ -103,6 +104,9 @@ class LimitWatch:
         self._threads = 0 if shared is None else threads or shared.now()
         self._more = 0
         """Threads that the last look found, where they are more than before."""
+        self._counters = SystemCounters(root, shares=shares)
+        self._counted = self._counters.sample()
+        """When the last look found more threads."""
         files = Files(root)
         self._root = root
         self._memory = memory
@@ -126,13 +130,22 @@ class LimitWatch:
     def shared(self) -> ProcessorChange | None:
         """Look whether another training has come or gone.
 
-        Threads are given up at once, and taken at the second look: often the next job begins in between.
+        Threads are given up at once, and taken at the second look: often the next job begins in between. Processors
+        that others held from the first look to the second are not taken; the tuner races them once they are free.
         """
         if self._shared is None:
             return None
         before, found = self._threads, self._shared.now()
-        if found == before or (found > before and found != self._more):
-            self._more = found
+        if found > before:
+            is_first, self._more = found != self._more, found
+            counted, self._counted = self._counted, self._counters.sample()
+            free = self._counted.since(counted).free
+            if is_first:
+                return None
+            found = found if free is None else max(before, min(found, free))
+        else:
+            self._more = 0
+        if found == before:
             return None
         self._threads, self._more = found, 0
         return ProcessorChange(before=before, after=found, shared=self._shared)

@@ -141,7 +141,7 @@ class Attempt:
 def _share(worker: WorkerContext, server: ForkServer | None) -> ProcessorShare:
     """Return the share of the job that `worker` runs; `server` forks its children."""
     share = ProcessorShare() if worker.arbiter is None else worker.arbiter.share
-    share.server_pid = None if server is None else server.pid
+    share.watch(None if server is None else server.pid)
     return share
 
 

@@ -118,6 +118,16 @@ class SystemCounters:
         return min(quotas(files, self._cpu, self._shares), key=lambda quota: quota.processors, default=None)
 
 
+def process_tree_seconds(process: int, root: Path = Path("/")) -> float:
+    """Return the CPU seconds of a process and its descendants, and of those that they have collected."""
+    files = Files(root)  # of its own: processes that end meanwhile are no warning
+    directory = root / "proc" / str(process)
+    own = _fields(files, directory / "stat")
+    children = files.text(directory / "task" / str(process) / "children") or ""
+    below = sum(process_tree_seconds(int(child), root) for child in children.split() if child.isdecimal())
+    return below + (own[1] / _TICKS if own else 0.0)
+
+
 def _fields(files: Files, path: Path) -> tuple[str, int] | None:
     """Return the process id in a stat file, and the ticks that it and its collected children have worked."""
     head, _, tail = (files.text(path) or "").rpartition(")")  # a name may hold anything, a ")" too

@@ -6,6 +6,7 @@ that run, and ends when none has come for a while; so an idle worker is one proc
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable
 from typing import Final
@@ -15,6 +16,7 @@ from redis.exceptions import RedisError
 
 from preflight.queue.untrusted_job import fetch_job
 from preflight.redis import keys
+from preflight.redis.replies import text
 from preflight.wire import parse_job
 from worker.admission.admitted_job import AdmittedJob
 from worker.jobs.worker_context import WorkerContext
@@ -33,6 +35,10 @@ CLAIMING_SECONDS: Final = 10.0
 """Seconds within which a job that was taken has its lease."""
 SEEN_SECONDS: Final = 3.0
 """For which a lease that was there counts as there; it lasts 12 s by itself."""
+TURN_LOOK_SECONDS: Final = 0.25
+"""Between two looks whether the turn is free, which cost no command of Redis."""
+MOST_WORKERS: Final = 250
+"""Of a queue, that are looked at."""
 MAX_ID_BYTES: Final = 256
 
 
@@ -55,6 +61,9 @@ class Packing:
             else None
         )
         """None: one job runs at a time, and others of the host are not looked at."""
+        self._name, self._host = worker.name, keys.rq_worker(f"{socket.gethostname()}.")
+        self._strangers, self._strangers_until = False, 0.0
+        """Whether workers of this host train on their own, and until when that counts, by the monotonic clock."""
         self._seen_until: dict[str, float] = {}
         """Jobs of other workers that had their lease, and until when that counts, by the monotonic clock."""
         self._turn: int | None = None
@@ -77,13 +86,25 @@ class Packing:
         self.waits = False
         if self.arbiter is None:
             return True
-        self._turn = self.arbiter.turn()
-        self.waits = self._turn is None  # whoever has it may take a job, or find that one has to wait
-        if self._turn is not None and (not self.is_shared or self._allowed(self.arbiter) is not None):
+        if not self._take_turn(self.arbiter, seconds):
+            self.waits = True  # whoever has it may take a job, or find that one has to wait
+            return False
+        if not self.is_shared or self._allowed(self.arbiter) is not None:
             return True
         self.free_turn()
-        self._stop.sleep(min(seconds, 0.5) if self.waits else seconds)
+        self._stop.sleep(seconds)
         return False
+
+    def _take_turn(self, arbiter: Arbiter, seconds: float) -> bool:
+        """Wait up to `seconds` for the turn; returns whether this worker has it."""
+        deadline = time.monotonic() + seconds
+        while (turn := arbiter.turn()) is None:
+            left = deadline - time.monotonic()
+            if left <= 0 or self._stop():
+                return False
+            self._stop.sleep(min(TURN_LOOK_SECONDS, left))
+        self._turn = turn
+        return True
 
     @property
     def is_shared(self) -> bool:
@@ -105,7 +126,7 @@ class Packing:
         if self.arbiter is None:
             return
         candidate = Candidate.of(job.request)
-        permission = self.arbiter.decide(candidate) or self.arbiter.unmeasured()
+        permission = self.arbiter.decide(candidate, self._has_strangers) or self.arbiter.unmeasured()
         self.arbiter.begin(job.job_id, job.rq_job.id, candidate, permission)
         self.free_turn()
 
@@ -196,12 +217,26 @@ class Packing:
             self._seen_until[entry.job_id] = now + SEEN_SECONDS
         return True
 
+    def _has_strangers(self) -> bool:
+        """Whether workers of this host and queue are busy that share no state directory with this one.
+
+        Raises `RedisError`.
+        """
+        now = time.monotonic()
+        if now >= self._strangers_until and self.arbiter is not None:
+            known = {keys.rq_worker(name) for name in (self._name, *(each.name for each in self.arbiter.running()))}
+            _, found = self._connection.sscan(keys.rq_workers(self._queue.name), count=MOST_WORKERS)
+            here = [key for key in map(text, found[:MOST_WORKERS]) if key.startswith(self._host) and key not in known]
+            self._strangers = any(text(self._connection.hget(key, "state")) == "busy" for key in here)
+            self._strangers_until = now + SEEN_SECONDS
+        return self._strangers
+
     def _allowed(self, arbiter: Arbiter) -> Permission | None:
         """Return the permission to begin the next job of the queue; None: it has to wait, or there is none."""
         raw_id: object = self._connection.lindex(self._queue.key, 0)
         if not isinstance(raw_id, bytes) or len(raw_id) > MAX_ID_BYTES:
             return None if raw_id is None else arbiter.unmeasured()  # a damaged one is quarantined
-        permission = arbiter.decide(self._candidate(raw_id))
+        permission = arbiter.decide(self._candidate(raw_id), self._has_strangers)
         self.waits = permission is None
         return permission
 

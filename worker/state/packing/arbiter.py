@@ -106,8 +106,12 @@ class Arbiter:
         except OSError:
             return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
-    def decide(self, candidate: Candidate) -> Permission | None:
-        """Return the permission to begin `candidate` now; None: it has to wait."""
+    def decide(self, candidate: Candidate, has_strangers: Callable[[], bool] = lambda: False) -> Permission | None:
+        """Return the permission to begin `candidate` now; None: it has to wait.
+
+        `has_strangers`: whether workers train here of which the ledger knows nothing. What they hold is left to them,
+        as they leave what this one holds; beside any other neighbour one training more has its own share of the time.
+        """
         running, found = self.running(), self._look()
         known = None if candidate.kind is None else self.ledger.known(candidate.kind)
         alone = self.unmeasured()
@@ -121,8 +125,11 @@ class Arbiter:
         if not self._may_join(running, is_known=known is not None) or not _fits(running, memory, found):
             return None
         claims = [entry.claim for entry in running]
+        processors = _free(running, found)
+        if processors < found.cores and not has_strangers():
+            processors = found.cores
         division = joining(
-            claims, Claim(most=most, speeds=speeds), found.cores, is_latency=self._policy == "latency"
+            claims, Claim(most=most, speeds=speeds), processors, is_latency=self._policy == "latency"
         )  # fmt: skip
         if division is None:
             return None
@@ -169,6 +176,15 @@ class Arbiter:
             return False
         starting = [entry for entry in running if entry.phase == "starting"]
         return not starting or (is_known and all(self.ledger.known(entry.kind) for entry in starting))
+
+
+def _free(running: Sequence[Entry], found: Resources) -> int:
+    """Return the processors that no foreign process holds; 1 where no training has counted them yet.
+
+    Of what the trainings counted the least is taken: they saw in part what began or ended meanwhile.
+    """
+    counted = [entry.foreign for entry in running if entry.foreign is not None]
+    return max(1, min(found.cores, len(found.affinity) - round(min(counted)))) if counted else 1
 
 
 def _fits(running: Sequence[Entry], memory_bytes: int, found: Resources) -> bool:

@@ -68,6 +68,10 @@ class Entry:
     """That it takes, its supervisor and the process that keeps torch included."""
     processors: Count = 0
     """That it has now."""
+    used: Annotated[float, Field(ge=0)] = 0.0
+    """Processors that its processes kept busy when they were last counted."""
+    foreign: Annotated[float, Field(ge=0)] | None = None
+    """Processors that processes held then which run no job of the ledger; None: not counted yet."""
     began: Annotated[float, Field(ge=0)] = 0.0
     """When its worker took it, seconds since the epoch."""
 

@@ -12,11 +12,16 @@ from preflight.container.resources import Resources, detect, process_tree_bytes
 from preflight.numbers import plural
 from training.scaling import Speeds
 from worker.state.packing.ledger import Entry, Known, Ledger
+from worker.state.packing.load import LoadMeter
 
 LOOK_SECONDS: Final = 0.5
 """Between two looks at the ledger."""
 MEASURE_SECONDS: Final = 5.0
 """Between two looks at the memory of the job's processes, which the kernel adds up page by page."""
+LOAD_SECONDS: Final = 2.0
+"""Between two looks at the load: a report that is drawn for a second counts less than half a processor."""
+CHANGED: Final = 0.2
+"""Processors by which the load must change: each change writes the ledger."""
 GREW: Final = 1.1
 """Times the predicted memory from which on more counts."""
 OVERHEAD_BYTES: Final = 96 << 20
@@ -75,11 +80,11 @@ class ProcessorShare:
         self._lock = lock
         self._look = look
         self._next_look = 0.0
-        self._next_measure = 0.0
+        self._next_measure = self._next_load = 0.0
+        self._load = LoadMeter()
         self._told: tuple[int, tuple[str, ...]] = (0, ())
         self._peak_bytes = 0
-        self.server_pid: int | None = None
-        """Of the process that forks the children of the job; None: they are its own."""
+        self._server_pid: int | None = None
         self.had_others = False
         """Whether another job ran here since `mark`."""
         self.older = () if ledger is None or entry is None else tuple(
@@ -111,6 +116,12 @@ class ProcessorShare:
         used = max(found.working_set_bytes or 0, others + process_tree_bytes(os.getpid()))
         return replace(found, working_set_bytes=used)
 
+    def watch(self, server_pid: int | None) -> None:
+        """Count the processes of the job from now on: those of this process, and of the fork server `server_pid`."""
+        self._server_pid = server_pid
+        if self._entry is not None:
+            self._load.look(self._processes, [entry.name for entry in self.others()])
+
     def begin(self, usage: Usage) -> int:
         """Enter what the job needs; return the threads that it begins with."""
         if self._ledger is None or self._entry is None:
@@ -119,6 +130,7 @@ class ProcessorShare:
         self._update(
             lambda entry: replace(entry, phase="training", most=usage.threads, speeds=usage.speeds, memory_bytes=memory)
         )
+        self._count_load()
         threads = min(usage.threads, self.processors) if self.processors else usage.threads
         if usage.is_fixed:
             self._update(lambda entry: replace(entry, most=threads, is_fixed=True))
@@ -139,6 +151,9 @@ class ProcessorShare:
             return None
         self._next_look = now + LOOK_SECONDS
         self._measure(self._ledger, self._entry, now)
+        if now >= self._next_load:
+            self._next_load = now + LOAD_SECONDS
+            self._count_load()
         with suppress(OSError):
             self._ledger.change(lambda contents: contents)
         own = next((entry for entry in self._ledger.entries() if entry.name == self._own_name), None)
@@ -175,13 +190,28 @@ class ProcessorShare:
             with suppress(OSError):
                 self._entry = self._ledger.update(self._entry.name, change) or self._entry
 
+    @property
+    def _processes(self) -> list[int]:
+        return [os.getpid(), *([] if self._server_pid is None else [self._server_pid])]
+
+    def _count_load(self) -> None:
+        """Note the processors that the job and foreign processes hold; a job that starts has not told its part yet."""
+        others = self.others()
+        found = self._load.look(self._processes, [entry.name for entry in others])
+        if found is None or self._entry is None or any(entry.phase == "starting" for entry in others):
+            return
+        used = round(found.used, 2)
+        foreign = round(max(0.0, found.others - sum(entry.used for entry in others)), 2)
+        before = self._entry.foreign
+        if before is None or max(abs(used - self._entry.used), abs(foreign - before)) >= CHANGED:
+            self._update(lambda entry: replace(entry, used=used, foreign=foreign))
+
     def _measure(self, ledger: Ledger, entry: Entry, now: float) -> None:
         """Note the memory of the job's processes where it is more than predicted: a later job has to leave room."""
         if now < self._next_measure:
             return
         self._next_measure = now + MEASURE_SECONDS
-        trees = [os.getpid()] if self.server_pid is None else [os.getpid(), self.server_pid]
-        self._peak_bytes = max(self._peak_bytes, sum(map(process_tree_bytes, trees)))
+        self._peak_bytes = max(self._peak_bytes, sum(map(process_tree_bytes, self._processes)))
         if self._peak_bytes > GREW * entry.memory_bytes:
             self._update(lambda entry: replace(entry, memory_bytes=self._peak_bytes))
             known = ledger.known(entry.kind)

@@ -1,7 +1,11 @@
 """Arbiter and ledger: which job may begin, and what each has, on real files with real locks."""
 
+import contextlib
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +17,7 @@ from preflight.wire import TrainJob
 from training.loop.limit_watch import LimitWatch, SharedThreads
 from training.scaling import Speeds
 from worker.state.packing.arbiter import Arbiter, Candidate, Policy
+from worker.state.packing.load import LoadMeter
 from worker.state.packing.share import Usage
 
 CNN: Speeds = ((1, 10.0), (2, 14.0))
@@ -225,13 +230,73 @@ def test_a_request_is_of_the_kind_of_its_spec() -> None:
     assert Candidate.of(job) == Candidate(kind="cnn mnist 128", is_group=True)
 
 
-def test_a_thousand_short_jobs_leave_a_long_one_its_share(worker: Callable[..., Arbiter]) -> None:
+def test_no_job_begins_on_processors_of_workers_with_a_ledger_of_their_own(worker: Callable[..., Arbiter]) -> None:
+    container = Container()
+    one, two = worker("one", container), worker("two", container)
+    train(one, "a", threads=1)
+    assert two.decide(KIND, lambda: True) is None, "nobody has counted yet"
+    one.ledger.update("one", lambda entry: replace(entry, used=1.0, foreign=0.9))
+    assert two.decide(KIND, lambda: True) is None
+    assert two.decide(KIND, lambda: False) is not None, "they are no workers"
+    one.ledger.update("one", lambda entry: replace(entry, foreign=0.2))
+    assert two.decide(KIND, lambda: True) is not None
+
+
+def test_a_quota_leaves_a_job_what_others_of_a_large_host_do_not_hold(worker: Callable[..., Arbiter]) -> None:
+    container = Container()
+    container.found = replace(container.found, quota=2.0, affinity=frozenset(range(64)))
+    one, two = worker("one", container), worker("two", container)
+    train(one, "a", threads=1)
+    one.ledger.update("one", lambda entry: replace(entry, foreign=60.0))
+    assert two.decide(KIND, lambda: True) is not None
+
+
+def test_the_load_tells_a_job_from_other_processes() -> None:
+    meter, busy = LoadMeter(), [sys.executable, "-c", "while True: pass"]
+    with contextlib.ExitStack() as stack:
+        job, other = (stack.enter_context(subprocess.Popen(busy)) for _ in range(2))
+        try:
+            assert meter.look([job.pid], []) is None
+            assert meter.look([job.pid], []) is None, "less than half a second is told"
+            time.sleep(1.0)
+            found = meter.look([job.pid], [])
+            time.sleep(1.0)
+            assert meter.look([job.pid], ["another job"]) is None, "a time is told that others had in part"
+        finally:
+            job.kill()
+            other.kill()
+    assert found is not None
+    assert 0.1 < found.used < 1.2
+    assert found.others > 0.1
+
+
+def test_freed_processors_are_taken_once_nobody_else_holds_them(tmp_path: Path) -> None:
+    """Times of /proc/stat in hundredths of a second: another worker's training took over what one of ours left."""
+    stat, mine = tmp_path / "proc" / "stat", tmp_path / "processors"
+    stat.parent.mkdir()
+    mine.write_text("1")
+    allowed = sorted(os.sched_getaffinity(0))
+    watch = LimitWatch(
+        MemoryUse(), tmp_path, affinity=lambda: 2, shared=SharedThreads(file=mine, threads=2, speeds=CNN)
+    )  # fmt: skip
+    mine.write_text("0")
+    taken, ticks = [], 0
+    for held in (0, 1, 1, 0, 0):
+        ticks += 100_000 * held
+        stat.write_text("".join(f"cpu{cpu} {ticks} 0 0 0 0 0 0 0\n" for cpu in allowed))
+        change = watch.shared()
+        taken.append(None if change is None else change.after)
+    assert taken == [None, None, None, 2, None]
+
+
+def test_a_thousand_short_jobs_leave_a_long_one_its_share(worker: Callable[..., Arbiter], tmp_path: Path) -> None:
     """Each takes a processor and gives it back; the training takes it only once nobody has followed for a moment."""
     container = Container()
     long, short = worker("long", container), worker("short", container)
     train(long, "long")
     assert long.share.file is not None
-    watch = LimitWatch(MemoryUse(), shared=SharedThreads(file=long.share.file, threads=2, speeds=CNN))
+    shared = SharedThreads(file=long.share.file, threads=2, speeds=CNN)
+    watch = LimitWatch(MemoryUse(), tmp_path, shared=shared)  # where nobody tells what others hold
     seen = set()
     for number in range(50):  # more would tell no more
         train(short, f"short-{number}")
