@@ -80,12 +80,13 @@ class Benchmarker:
     def probe(self, plan: Plan) -> Probed:
         """Train on one micro-batch, with the whole effective batch fetched, and look at the memory.
 
-        On a few samples before, as the optimizer's state comes with the first step.
+        On a few samples before, as the optimizer's state comes with the first step: on one thread, since beside others
+        that hold the processors a step on two takes seconds. Then on the threads that have one.
         """
         self.clear()
         _reset_peak()
         candidate = Candidate(self._spec, plan, self._store)
-        torch.set_num_threads(plan.threads)
+        torch.set_num_threads(1)
         seconds = 0.0
         for count in (min(FEW, plan.micro_batch), plan.micro_batch):
             images, labels = candidate.next_batch()
@@ -93,11 +94,12 @@ class Benchmarker:
             candidate.step.run(images[:count], labels[:count], self._spec.learning_rate)
             clock.lap()
             (seconds,) = clock.timed().seconds
-        noise = self._machine.sample().since(self._began)
+            noise = self._machine.sample().since(self._began)
+            free = noise.free if noise.seconds >= AUDIBLE else None
+            torch.set_num_threads(plan.threads if free is None else max(1, min(plan.threads, free)))
         return Probed(
             peak_bytes=_peak(), seconds=seconds, batch_statistics=candidate.step.batch_statistics,
-            slow_weight_gradients=candidate.step.slow_weight_gradients,
-            free=noise.free if noise.seconds >= AUDIBLE else None,
+            slow_weight_gradients=candidate.step.slow_weight_gradients, free=free,
         )  # fmt: skip
 
     def validate(self, plan: Plan, samples: int) -> Validated:
