@@ -1,7 +1,7 @@
 """What this worker has and takes, published in Redis: forms and `preflight enqueue` run where only the client is."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from redis import Redis
@@ -17,6 +17,8 @@ from worker.config.settings import Settings
 
 INTERVAL: Final = 20.0
 """Seconds between two looks at what was imported."""
+RENEWAL: Final = 120.0
+"""Seconds after which what is unchanged is published again: somebody may have emptied Redis."""
 
 
 class DatasetsChore:
@@ -30,7 +32,8 @@ class DatasetsChore:
         self._worker = keys.rq_worker(worker)
         self._settings = settings
         self._known: dict[str, Facts] = {}
-        self._next_look = 0.0
+        self._published: tuple[Mapping[str, Facts | None], str] | None = None
+        self._next_look = self._next_renewal = 0.0
 
     def due(self) -> bool:
         """Whether it is time for another look."""
@@ -38,8 +41,15 @@ class DatasetsChore:
 
     def step(self) -> None:
         """Publish what there is; raises `redis.exceptions.RedisError`."""
+        found = {name: self._described(name) for name in known_datasets(self._settings.data_dir)[:MOST]}
+        limits, moment = limits_of(self._settings), time.monotonic()
+        if (found, limits) != self._published or moment >= self._next_renewal:
+            self._publish(found, limits)
+            self._published, self._next_renewal = (found, limits), moment + RENEWAL
+        self._next_look = moment + INTERVAL
+
+    def _publish(self, found: Mapping[str, Facts | None], limits: str) -> None:
         now = int(time.time())
-        found = known_datasets(self._settings.data_dir)[:MOST]
         size = self._connection.hlen(self._catalog)
         outdated = self._outdated(now) if 0 < size <= MOST else []
         pipe = self._connection.pipeline(transaction=True)
@@ -54,19 +64,17 @@ class DatasetsChore:
         if offered:
             pipe.hset(self._catalog, items=[part for pair in offered.items() for part in pair])
             pipe.expire(self._catalog, DAY)
-        pipe.hset(self._worker, keys.LIMITS, limits_of(self._settings))
+        pipe.hset(self._worker, keys.LIMITS, limits)
         pipe.execute()
-        self._next_look = time.monotonic() + INTERVAL
 
     def _outdated(self, now: int) -> list[bytes | str]:
         """Return fields of the catalog that no worker has renewed for a day, or that none wrote."""
         stored = self._connection.hgetall(self._catalog)
         return [name for name, said in stored.items() if _said_at(said) <= now - DAY]
 
-    def _offered(self, found: Sequence[str], now: int) -> Iterator[tuple[str, str]]:
+    def _offered(self, found: Mapping[str, Facts | None], now: int) -> Iterator[tuple[str, str]]:
         """Yield the fields of the catalog."""
-        for name in found:
-            facts = self._described(name)
+        for name, facts in found.items():
             said = Offered(at=now) if facts is None else Offered(
                 at=now, version=None if facts.name == name else facts.name, train=facts.train, test=facts.test,
                 classes=facts.classes, shape=facts.shape, validation=facts.validation,
