@@ -6,7 +6,6 @@ from typing import Final, Literal
 import structlog
 from pydantic import JsonValue
 
-from preflight.contract.renamed import RENAMED
 from preflight.events.sentences import sentence, skipped_sentence
 from preflight.wire import (
     TERMINAL_EVENTS,
@@ -32,9 +31,9 @@ DETAILS: Final = (
 PROGRESS_SECONDS: Final = 60.0
 """Between two records of progress of level info, from the start of the job on."""
 UNSAID: Final = frozenset(
-    {"v", "job_id", "attempt", "ts", "type", "message", "class_precision", "class_recall", "class_f1", *RENAMED}
+    {"v", "job_id", "attempt", "ts", "type", "message", "class_precision", "class_recall", "class_f1"}
 )
-"""Fields of an event that its record lacks: the record's own, figures of each class, and old names."""
+"""Fields of an event that its record lacks: the record's own, and figures of each class."""
 
 
 class LogSink:

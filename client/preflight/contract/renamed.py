@@ -7,4 +7,4 @@ RENAMED: Final = {
     "import_seconds": "import_s", "bytes": "checkpoint_bytes", "memory_mb": "memory_mib",
     "used_memory_mb": "used_memory_mib",
 }  # fmt: skip
-"""Name until 0.27 -> name. Events, state and result have both until 0.29."""
+"""Name until 0.27 -> name. 0.28 wrote both; records of those versions stay readable."""

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TextIO
 
 from preflight.container.resources import detect
-from preflight.contract.renamed import RENAMED
 from preflight.launch.findings import Process, fields, integer, number, read_findings, text
 from preflight.tuner.journal import Record
 from preflight.tuner.settings import Settings
@@ -50,7 +49,6 @@ class EventLog:
     def _write(self, at: float, event: Record) -> None:
         self._sequence += 1
         whole = {"v": 1, "seq": self._sequence, "job_id": self._job, "attempt": 1, "ts": at, **event}
-        whole |= {old: whole[new] for old, new in RENAMED.items() if new in whole}
         self._out.write(json.dumps({name: value for name, value in whole.items() if value is not None}) + "\n")
         self._out.flush()
 

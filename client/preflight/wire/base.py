@@ -36,8 +36,6 @@ STATE_TTL: Final = 7 * 86_400
 EVENTS_KEPT: Final = 10_000
 """Default length of a job's event stream; a long job writes two events per second."""
 
-OLD_NAME: Final[dict[str, JsonValue]] = {"deprecated": True}
-"""In the schema of a field under its old name."""
 ROUNDED: Final = "rounded"
 """Context of a validation that rounds."""
 
@@ -99,12 +97,6 @@ ClassNames = Annotated[
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-MaybeOldCount = Annotated[Count | None, Field(json_schema_extra=OLD_NAME)]
-MaybeOldCounts = Annotated[Counts | None, Field(json_schema_extra=OLD_NAME)]
-MaybeOldSeconds = Annotated[Seconds | None, Field(json_schema_extra=OLD_NAME)]
-"""A field under the name that it had until 0.27, see `RENAMED`."""
-
-
 class Wire(BaseModel):
     """Base of every model of the contract; each is built at its first use, as a process uses few of them."""
 
@@ -112,16 +104,15 @@ class Wire(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_both_names(cls, fields: object) -> object:
-        """Give a renamed field both of its names, whichever of them was written."""
+    def _read_former_names(cls, fields: object) -> object:
+        """Take what an earlier version wrote under a field's former name, or under both."""
         if not isinstance(fields, dict):
             return fields
-        both: dict[object, object] = {}
-        for old, new in RENAMED.items():
-            if new in cls.model_fields and (old in fields or new in fields):
-                both[new] = fields[new] if new in fields else fields[old]
-                both[old] = both[new]
-        return {**fields, **both} if both else fields
+        former = {old: new for old, new in RENAMED.items() if old in fields and new in cls.model_fields}
+        if not former:
+            return fields
+        renamed = {new: fields[old] for old, new in former.items()}
+        return renamed | {name: value for name, value in fields.items() if name not in former}
 
 
 def is_job_id(text: str) -> bool:

@@ -11,8 +11,6 @@ from preflight.wire.base import (
     Event,
     Label,
     Loss,
-    MaybeOldCount,
-    MaybeOldSeconds,
     Rate,
     Seconds,
     Sha256,
@@ -51,7 +49,6 @@ class ResourceLimits(Event):
     """CPU quota in cores; null: none."""
     memory_mib: Count
     """Memory budget."""
-    memory_mb: MaybeOldCount = None
     threads: Count | None = None
     """That a training begins with here: one for each whole core. Calibration tries others."""
     loader_workers: Count | None = None
@@ -69,7 +66,6 @@ class DatasetReady(Event):
     train_samples: Count
     test_samples: Count
     took_s: Seconds
-    seconds: MaybeOldSeconds = None
     classes: Count | None = None
     dataset_sha256: Sha256 | None = None
     """Of an imported data set's content."""
@@ -84,9 +80,7 @@ class CheckpointSaved(Event):
     """Of the epoch after `epochs_done`."""
     took_s: Seconds
     """Time that the training was blocked."""
-    seconds: MaybeOldSeconds = None
     checkpoint_bytes: Count
-    bytes: MaybeOldCount = None
 
 
 class JobResumed(Event):
@@ -149,7 +143,6 @@ class TrainingDone(Event):
     best_epoch: spec.Epochs
     stopped_early: bool
     train_s: Seconds
-    train_seconds: MaybeOldSeconds = None
     samples_per_s: Rate
     predicted_epoch_s: Seconds | None = None
     measured_epoch_s: Seconds

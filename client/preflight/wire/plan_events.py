@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, create_model, model_validator
 from preflight.contract import plan, spec
 from preflight.contract.removed import forget_removed, without_removed_knob
 from preflight.contract.verdicts import Confidence, ProbeOutcome, ProbePhase, TrialKnob, Verdict
-from preflight.wire.base import Count, Event, Label, MaybeOldSeconds, Members, Rate, Ratio, Seconds, Text
+from preflight.wire.base import Count, Event, Label, Members, Rate, Ratio, Seconds, Text
 
 
 def _shown(name: str) -> tuple[object, object]:
@@ -123,10 +123,8 @@ class CalibrationWinner(PlanFields):
     cache: Literal["hit", "miss", "off"] | None = None
     calibration_s: Seconds
     """Wall time of the calibration, starts of processes and imports included."""
-    calibration_seconds: MaybeOldSeconds = None
     import_s: Seconds
     """The part of it that processes took to start and to import torch."""
-    import_seconds: MaybeOldSeconds = None
     trials: Count
     """Plans that were run."""
     skipped: Count = 0

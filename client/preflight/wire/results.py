@@ -15,8 +15,6 @@ from preflight.wire.base import (
     JobId,
     Label,
     Loss,
-    MaybeOldCount,
-    MaybeOldSeconds,
     Members,
     Rate,
     Seconds,
@@ -78,7 +76,6 @@ class TrainResult(Wire):
     best_epoch: Count | None = None
     stopped_early: bool | None = None
     train_s: Seconds | None = None
-    train_seconds: MaybeOldSeconds = None
     samples_per_s: Rate | None = None
     predicted_epoch_s: Seconds | None = None
     measured_epoch_s: Seconds | None = None
@@ -138,9 +135,7 @@ class JobState(Wire):
     eta_s: Seconds | None = None
     memory_mib: Count | None = None
     """Memory budget of the container."""
-    memory_mb: MaybeOldCount = None
     used_memory_mib: Count | None = None
-    used_memory_mb: MaybeOldCount = None
     predicted_epoch_s: Seconds | None = None
     measured_epoch_s: Seconds | None = None
     test_accuracy: Share | None = None

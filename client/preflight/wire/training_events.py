@@ -10,9 +10,6 @@ from preflight.wire.base import (
     Event,
     Label,
     Loss,
-    MaybeOldCount,
-    MaybeOldCounts,
-    MaybeOldSeconds,
     Members,
     Rate,
     Rates,
@@ -68,7 +65,6 @@ class Progress(Event):
     """Seconds of training left at this speed."""
     used_memory_mib: Count | None = None
     """Memory used in the container without reclaimable caches; null: not readable."""
-    used_memory_mb: MaybeOldCount = None
     first_step_at: Timestamp | None = None
     """End of the first step of the training process, seconds since the epoch."""
 
@@ -86,9 +82,7 @@ class EpochDone(Event):
     """Mean of the F1 scores of the classes on the validation samples."""
     samples_per_s: Rate
     took_s: Seconds
-    seconds: MaybeOldSeconds = None
     train_s: Seconds
-    train_seconds: MaybeOldSeconds = None
 
 
 class PredictionChecked(Event):
@@ -170,10 +164,8 @@ class GroupFormed(Event):
     """Of the container of each member, by rank; a quota may be a fraction."""
     memory_mib: Counts = ()
     """Memory budget of each, by rank."""
-    memory_mb: MaybeOldCounts = None
     took_s: Seconds
     """Since the seats were offered."""
-    seconds: MaybeOldSeconds = None
     message: Text
 
 

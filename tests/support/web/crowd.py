@@ -37,7 +37,7 @@ def fill(redis: Redis) -> None:
     for number in range(JOBS):
         event = Progress(
             seq=1, job_id=f"job-{number}", attempt=1, ts=now, epoch=1, epochs=1, step=1, steps=EVENTS_KEPT, loss=0.5,
-            accuracy=0.5, samples_per_s=10_000, eta_s=10, used_memory_mb=512,
+            accuracy=0.5, samples_per_s=10_000, eta_s=10, used_memory_mib=512,
         )  # fmt: skip
         fields = [part for pair in flatten(event).items() for part in pair]
         redis.eval(ADD_EVENTS, 1, keys.events(event.job_id), EVENTS_KEPT, *fields)

@@ -85,17 +85,3 @@ def test_the_doctor_names_it_before_a_program_does(tmp_path: Path) -> None:
     (tmp_path / "worker.py").touch()
     done = python("-P", "-c", COMMAND, "doctor", cwd=tmp_path)
     assert f"warn  packages            {tmp_path}/worker.py is in the way" in done.stdout
-
-
-def test_former_names_warn_and_work(tmp_path: Path) -> None:
-    """Until 0.29, for services that were written for `worker.client` and `worker.wire`."""
-    program = (
-        "import preflight, preflight.wire\n"
-        "from worker.client import Client\nfrom worker.wire import TrainJob\n"
-        "print(Client is preflight.Client, TrainJob is preflight.wire.TrainJob)\n"
-    )
-    (tmp_path / "old.py").write_text(program)
-    done = python("-W", "always::DeprecationWarning", "old.py", cwd=tmp_path)
-    assert (done.returncode, done.stdout.split()) == (0, ["True", "True"])
-    warned = [line for line in done.stderr.splitlines() if "DeprecationWarning" in line]
-    assert [line.rpartition("/")[2].partition(":")[0] for line in warned if "worker." in line] == ["old.py", "old.py"]

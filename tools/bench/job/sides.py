@@ -56,7 +56,8 @@ class Side:
         wall = time.perf_counter() - began
         if done.returncode:
             raise SystemExit(f"`preflight train` of {self.name} failed: {done.stderr[-500:]}")
-        return wall - float(json.loads(done.stdout)["train_seconds"])
+        found = json.loads(done.stdout)
+        return wall - float(found["train_s"] if "train_s" in found else found["train_seconds"])  # its name until 0.27
 
 
 def measure_round(turn: Sequence[Side], cpu_python: Path | None) -> None:

@@ -35,7 +35,7 @@ class MeasuredJob:
     @property
     def train_seconds(self) -> float:
         """Seconds of its epochs."""
-        return self.result.train_seconds or 0.0
+        return self.result.train_s or 0.0
 
     @property
     def beyond_training(self) -> float:

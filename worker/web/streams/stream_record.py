@@ -53,7 +53,7 @@ class StreamRecord:
     text: bytes
     is_terminal: bool
     """Whether it ends an attempt, or follows such an event."""
-    used_memory_mb: int = 0
+    used_memory_mib: int = 0
     """Of the container, where the event is one of progress."""
 
 
@@ -85,7 +85,7 @@ def _parse(record_id: str, fields: dict[bytes, bytes]) -> StreamRecord:
         number=(event.attempt, event.seq),
         text=f"id: {record_id}\nevent: {event.type}\n{text}{plan}data: {data}\n\n".encode(),
         is_terminal=event.type in (*TERMINAL_EVENTS, *EXTRA_EVENTS),
-        used_memory_mb=(event.used_memory_mb or 0) if isinstance(event, Progress) else 0,
+        used_memory_mib=(event.used_memory_mib or 0) if isinstance(event, Progress) else 0,
     )
 
 
