@@ -37,7 +37,9 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "tools" / "bench" / "results" / "faults.jsonl"
 SHORT = (
     "kill -9 of the supervisor", "kill -9 of the whole tree", "kill -9 of Redis, its data lost", "SIGTERM", "host dies",
-    "out of memory in training", "one id enqueued by 20 at once",
+    "out of memory in training", "one id enqueued by 20 at once", "SIGTERM twice", "host frozen beyond its lease",
+    "failover to a replica that lags", "kill -9 of the fork server", "kill -9 in a group", "SIGTERM in a group",
+    "worker frozen in a group",
 )  # fmt: skip
 
 

@@ -1,4 +1,6 @@
-"""Simulated hosts of many cores: the worker's own decisions, on recorded speeds by threads: `python -m tools.bench.packing`.
+"""Simulated hosts of many cores: the worker's own decisions on recorded speeds by threads.
+
+    python -m tools.bench.packing
 
 One at a time, packed, and an oracle that knows the best number of jobs at a time and starts them all at once.
 """

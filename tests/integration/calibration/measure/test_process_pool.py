@@ -110,17 +110,6 @@ def test_memory_evaluation_and_gradients_are_answered(lab: ProcessPool) -> None:
     assert len(processes()) == 1
 
 
-def test_starting_is_no_time_of_the_calibration(lab: ProcessPool) -> None:
-    """The import of torch is told apart, and the clock goes on without it."""
-    before = lab.now()
-    lab.validate(OWN, 1)
-    imported = lab.import_seconds
-    assert imported > 0
-    assert 0 <= before < lab.now()
-    lab.validate(OWN, 1)
-    assert lab.import_seconds == imported
-
-
 def test_only_settings_need_processes_of_their_own(lab: ProcessPool) -> None:
     """Plans of one setting share a process; of two, they have one each; `isolate` and `restart` end what they say."""
     for plan in (OWN, replace(OWN, memory_format="channels_last"), replace(OWN, threads=2)):
@@ -153,17 +142,6 @@ def test_a_killed_process_is_lost_and_the_next_question_gets_a_new_one(make: Mak
     measured = lab.measure(Measure(plan=OWN, steps=2, settle=0, warm_up=1))
     assert (len(measured.seconds), len(measured.warm)) == (2, 1)
     assert processes() != [first]
-
-
-def test_a_process_that_died_between_two_questions_is_lost(lab: ProcessPool) -> None:
-    """Nobody listens any more: that is found out, not waited for."""
-    lab.measure(Measure(plan=OWN, steps=1, settle=0, warm_up=1))
-    (process,) = processes()
-    process.kill()
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    with pytest.raises(WorkerLost):
-        lab.measure(Measure(plan=OWN, steps=1, settle=0, warm_up=1))
-    assert len(lab.measure(Measure(plan=OWN, steps=1, settle=0, warm_up=1)).seconds) == 1
 
 
 def test_a_stopped_process_is_ended_at_the_limit(make: Make) -> None:

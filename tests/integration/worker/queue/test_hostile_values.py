@@ -129,31 +129,6 @@ def assert_next_job_is_taken_at_the_start(raw: Redis, client: Client) -> None:
     assert_next_job_is_taken(raw, client, "second")
 
 
-PLACES: dict[str, Put] = {
-    "a list": lambda raw: raw.rpush(keys.maintainer(QUEUE, True, 0), "x"),
-    "a hash": lambda raw: raw.hset(keys.maintainer(QUEUE, True, 0), "x", "x"),
-    "no text": lambda raw: raw.set(keys.maintainer(QUEUE, True, 0), b"\xff\xfe", ex=20),
-    "a large one": lambda raw: raw.set(keys.maintainer(QUEUE, True, 0), b"x" * (32 << 20)),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.slow
-def test_no_place_of_a_maintainer_stops_it(raw: Redis, client: Client, start_worker: StartWorker) -> None:
-    """It renews its place every ten seconds; one that is none is its own again, and jobs are taken all the time."""
-    worker = start_worker()
-    registered(raw, worker)
-    place = keys.maintainer(QUEUE, True, 0)
-    for number, put in enumerate(PLACES.values()):
-        raw.delete(place)
-        put(raw)
-        if number in (0, 3):
-            wait_until(lambda: raw.type(place) == b"string" and 0 < raw.pttl(place) <= 25_000, 40)
-            assert raw.strlen(place) < 512
-    assert_next_job_is_taken(raw, client, "next")
-    assert worker.process.poll() is None, worker.output()
-
-
 def orphan(raw: Redis, rq_id: str, status: str) -> None:
     """Write a job as RQ does; it is in no queue yet."""
     request = digits_job(job_id=rq_id).model_dump(mode="json", exclude_unset=True)
