@@ -15,7 +15,7 @@ from support.worker.survival import assert_nothing_duplicated
 from preflight import Client
 from preflight.container.resources import detect
 from preflight.redis import keys
-from preflight.wire import AnyEvent, JobWarning
+from preflight.wire import AnyEvent
 from training.artifacts.model_dir import REPORT
 from worker.config.settings import Settings
 from worker.queue.maintenance.extras_room import may_run_beside
@@ -109,22 +109,6 @@ def test_the_next_worker_makes_the_report(
     assert not report_of(settings).exists()
     assert start_worker("--burst", environment=REPORTING).wait() == 0
     assert_reported(client, settings)
-
-
-@pytest.mark.slow
-@pytest.mark.covers_children
-def test_a_report_that_crashes_is_a_warning_and_made_later(
-    settings: Settings, client: Client, start_worker: StartWorker, stopped_report: tuple[Worker, psutil.Process]
-) -> None:
-    worker, report = stopped_report
-    report.kill()
-    wait_until(lambda: any(isinstance(event, JobWarning) for event in client.events("job", timeout=5)))
-    worker.stop()
-    assert client.status("job").status == "finished"
-    assert start_worker("--burst", environment=REPORTING).wait() == 0
-    (warning,) = [event.message for event in assert_reported(client, settings) if isinstance(event, JobWarning)]
-    assert warning.startswith("there is no report.html: the report process was killed")
-    assert warning.endswith("; it is tried again within minutes")
 
 
 @pytest.mark.slow
