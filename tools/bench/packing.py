@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tools.bench.record import Record, start
-from training.scaling import Speeds
+from training.prediction import Speeds
 from worker.state.packing.division import Claim, divide_anyhow, joining
 
 RECORDED: Final[Mapping[str, Speeds]] = {

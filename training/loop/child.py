@@ -23,11 +23,10 @@ from training.artifacts.loading import INPUT, InitialWeights, ModelInput, copy_w
 from training.artifacts.model_dir import Artifact, save
 from training.artifacts.predictions import PREDICTIONS, prediction_bytes, serialize
 from training.checkpoints.files import stored_bytes
-from training.group import ALONE, Group
+from training.group import ALONE, Group, Seat
 from training.loop.limit_watch import SharedThreads
 from training.prediction import Prediction
 from training.process.child_main import serve_request
-from training.seat import Seat
 from training.step.profiler import no_timer
 from training.system.digests import Digest
 from training.system.disk_space import DiskRequirement, require_disk_space

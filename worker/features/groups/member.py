@@ -18,13 +18,13 @@ from training.data import prepare_child
 from training.data.dataset_info import DatasetInfo, read_info
 from training.data.dataset_store import checksum
 from training.data.prepare_child import PrepareRequest
+from training.group import Seat
 from training.loop.child import REQUEST as TRAINING_REQUEST
 from training.loop.child import TrainingRequest
 from training.process.child import Child
 from training.process.fork_server.client import ForkServer
 from training.process.launch import environment_for
 from training.process.runner import TICK_SECONDS, read_to_end, run_child
-from training.seat import Seat
 from training.system.digests import Digests
 from worker.admission.limits import require_samples_within_limit
 from worker.broker.fencing import LEASE_MS

@@ -18,10 +18,9 @@ from training import seat as seats
 from training.data.dataset_info import DatasetInfo
 from training.loop import child as training_child
 from training.loop.child import TrainingRequest
-from training.prediction import DEVIATION, Prediction
+from training.prediction import DEVIATION, Prediction, slowdown
 from training.process.launch import environment_for
 from training.process.runner import TICK_SECONDS
-from training.scaling import slowdown
 from worker.jobs.context import JobContext
 from worker.jobs.stages.child_runner import run_job_child
 from worker.jobs.stages.group import Group

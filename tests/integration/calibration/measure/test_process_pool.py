@@ -17,7 +17,7 @@ from support.worker.python_path import with_module
 from calibration.measure import process_pool as module
 from calibration.measure.backend import PlanFailed, WorkerLost
 from calibration.measure.child import MODULE
-from calibration.measure.process_pool import ProcessPool
+from calibration.measure.process_pool import ProcessPool, ProcessSettings
 from calibration.measure.protocol import BENCH, Bench, Measure
 from preflight.contract.plan import Plan
 from preflight.contract.spec import TrainSpec
@@ -70,7 +70,10 @@ def make(digits_store: DatasetInfo, tmp_path: Path) -> Iterator[Make]:
         directory = tmp_path / f"lab-{len(labs)}"
         directory.mkdir()
         tick = Tick()
-        labs.append(ProcessPool(spec, digits_store.path, directory, environment or dict(os.environ), tick))
+        settings = ProcessSettings(
+            store=digits_store.path, directory=directory, environment=environment or dict(os.environ)
+        )
+        labs.append(ProcessPool(spec, settings, tick))
         return labs[-1], tick
 
     yield made
@@ -265,7 +268,8 @@ def test_where_its_files_cannot_be_nothing_is_started(digits_store: DatasetInfo,
     (tmp_path / "calibration-1.request.json").symlink_to("/dev/full")
     (tmp_path / "file").write_bytes(b"")
     directory = tmp_path if reason == "No space left on device" else tmp_path / "file" / "lab"
-    with ProcessPool(SPEC, digits_store.path, directory, dict(os.environ), lambda: None) as lab:
+    settings = ProcessSettings(store=digits_store.path, directory=directory, environment=dict(os.environ))
+    with ProcessPool(SPEC, settings, lambda: None) as lab:
         with pytest.raises(WorkerLost, match=reason):
             lab.probe(OWN)
         assert processes() == []
