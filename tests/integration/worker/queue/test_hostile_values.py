@@ -166,6 +166,7 @@ def test_no_place_or_lock_is_respected_for_longer_than_ours(
     assert client.status("later").status == "finished"
 
 
+@pytest.mark.slow  # 200 MB, twice; tests/fuzz/test_every_key.py has smaller ones
 def test_an_id_of_any_size_goes_into_quarantine_and_no_worker_holds_it(
     raw: Redis, queue: Queue, client: Client, start_worker: StartWorker
 ) -> None:
@@ -220,13 +221,12 @@ def assert_next_job_is_taken_last(raw: Redis, client: Client) -> None:
     assert_next_job_is_taken(raw, client, "last")
 
 
-@pytest.mark.parametrize("status", ["scheduled", "queued"])
-def test_due_jobs_behind_a_long_queue_cost_redis_a_moment(raw: Redis, status: str) -> None:
+def test_due_jobs_behind_a_long_queue_cost_redis_a_moment(raw: Redis) -> None:
     """A thousand took seven seconds of Redis behind 100,000: each was looked for in the queue."""
     pipe = raw.pipeline(transaction=False)
     pipe.rpush(keys.rq_queue(QUEUE), *(f"{number:032x}" for number in range(100_000)))
     for number in range(1000):
-        pipe.hset(keys.rq_job(f"due{number}"), "status", status)
+        pipe.hset(keys.rq_job(f"due{number}"), "status", "scheduled")
         pipe.zadd(f"rq:scheduled:{QUEUE}", {f"due{number}": time.time() - 1})
     pipe.execute()
     script = raw.register_script(script_source("scheduling/enqueue_due"))

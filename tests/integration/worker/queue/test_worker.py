@@ -134,28 +134,15 @@ BAD: dict[str, dict[str, JsonValue]] = {
 
 
 @pytest.mark.covers_children
-def test_bad_jobs_fail_in_one_sentence(settings: Settings, client: Client, queue: Queue, run_worker: RunWorker) -> None:
-    """Published under RQ's id, never begun."""
+def test_bad_jobs_fail_in_one_sentence(
+    settings: Settings, client: Client, queue: Queue, tmp_path: Path, run_worker: RunWorker
+) -> None:
+    """Published under RQ's id, never begun; other functions, callbacks and pickles do nothing."""
     job = {"type": "preflight.train.v1", "dataset": "mnist", "model": "cnn", "epochs": 1}
     calls: dict[str, tuple[object, ...]] = {job_id: ({**job, **fields},) for job_id, fields in BAD.items()}
     calls |= {"no-argument": (), "two-arguments": (1, 2), "a-list": ([],)}
     for job_id, arguments in calls.items():
         queue.enqueue("worker.jobs.train", args=arguments, job_id=job_id, retry=Retry(max=3))
-    client.enqueue(digits_job(job_id="good"))
-    run_worker()
-    for job_id in calls:
-        state = client.status(job_id)
-        begun = int(job_id == "batch-above-data")  # only who has the data can know
-        assert (job_id, state.status, state.reason, state.attempt) == (job_id, "failed", "invalid_config", begun)
-        assert state.message
-        assert "\n" not in state.message
-        assert rq_job(queue, job_id).get_status() == "failed"
-    assert client.status("good").status == "finished"
-    assert not list(settings.artifact_dir.parent.glob("x*"))
-
-
-def test_only_the_allowed_function_is_run(tmp_path: Path, client: Client, queue: Queue, run_worker: RunWorker) -> None:
-    """Other functions, callbacks and pickles fail or do nothing."""
     marker = tmp_path / "ran"
     queue.enqueue("os.system", f"touch {marker}", job_id="os-system")
     queue.enqueue(
@@ -165,25 +152,20 @@ def test_only_the_allowed_function_is_run(tmp_path: Path, client: Client, queue:
     Queue("preflight", connection=queue.connection).enqueue(os.system, f"touch {marker}", job_id="pickle")
     client.enqueue(digits_job(job_id="good"))
     run_worker()
-    assert not marker.exists()
+    for job_id in calls:
+        state = client.status(job_id)
+        begun = int(job_id == "batch-above-data")  # only who has the data can know
+        assert (job_id, state.status, state.reason, state.attempt) == (job_id, "failed", "invalid_config", begun)
+        assert state.message
+        assert "\n" not in state.message
+        assert rq_job(queue, job_id).get_status() == "failed"
+    assert not list(settings.artifact_dir.parent.glob("x*"))
     refused = client.status("os-system")
     assert (refused.status, refused.reason) == ("failed", "invalid_config")
     assert "'os.system' is not allowed on this queue" in (refused.message or "")
     statuses = [client.status(job_id).status for job_id in ("pickle", "callbacks", "good")]
     assert statuses == ["failed", "finished", "finished"]
-
-
-def test_an_id_is_trained_once(client: Client, queue: Queue, run_worker: RunWorker) -> None:
-    """A re-run of a finished job returns its stored result."""
-    assert client.enqueue(digits_job(job_id="once")).created
-    assert not client.enqueue(digits_job(job_id="once")).created
-    run_worker()
-    first = client.result("once")
-    queue.enqueue("worker.jobs.train", digits_job(job_id="once").model_dump(mode="json"), job_id="again")
-    run_worker()
-    assert first is not None
-    assert rq_job(queue, "again").return_value() == first.model_dump(mode="json", exclude_none=True)
-    assert client.status("once").attempt == 1
+    assert not marker.exists()
 
 
 @pytest.mark.slow
