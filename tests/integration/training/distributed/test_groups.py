@@ -103,8 +103,9 @@ def same(some: dict[str, Tensor], others: dict[str, Tensor]) -> bool:
 
 @pytest.mark.parametrize(("members", "spec"), [
     (1, replace(PLAIN, optimizer="muon", class_weights="balanced", metric="macro_f1")),
-    pytest.param(3, replace(PLAIN, sampler="balanced", optimizer="muon"), marks=pytest.mark.slow),
+    (3, replace(PLAIN, sampler="balanced", optimizer="muon")),
 ])  # fmt: skip
+@pytest.mark.slow  # test_ranks.py has the gradients
 def test_a_group_learns_what_one_learns_alone(
     table: Table, tmp_path: Path, install_package: Callable[..., None], members: int, spec: TrainSpec
 ) -> None:

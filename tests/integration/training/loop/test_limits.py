@@ -69,6 +69,7 @@ def processors() -> list[int]:
     return allowed[:2]
 
 
+@pytest.mark.slow  # tests/unit/training/loop/test_limit_watch.py has the decision
 @pytest.mark.usefixtures("processors")
 def test_a_lowered_quota_is_told_with_a_new_prediction(tmp_path: Path) -> None:
     """As `docker update --cpus 0.5` does it."""

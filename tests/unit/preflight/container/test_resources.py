@@ -390,7 +390,7 @@ LEVELS = st.lists(st.builds(Level, NAME, QUOTA, MEMORY, MEMORY), min_size=1, max
     levels=LEVELS, hidden=st.integers(0, 4), cpus=st.integers(1, 64), version=st.sampled_from([1, 2]),
     absent=st.booleans(),  # whether "no limit" is left out or spelt out
 )  # fmt: skip
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_nesting_gives_the_least_of_all_limits(
     levels: list[Level], hidden: int, cpus: int, version: int, absent: bool
 ) -> None:
@@ -455,7 +455,7 @@ CONTENT = st.binary(max_size=60) | st.lists(FRAGMENTS, max_size=8).map(b"".join)
 
 
 @given(contents=st.dictionaries(st.sampled_from(FILES), CONTENT), mounted=st.sampled_from(["", "cgroup", "cgroup2"]))
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_no_content_of_a_file_raises(contents: dict[str, bytes], mounted: str) -> None:
     """Whatever the files hold, there is a core, a budget within MemTotal, and text that can be logged."""
     with tempfile.TemporaryDirectory() as directory:

@@ -575,7 +575,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(body=st.sampled_from(HOSTILE) | st.binary(max_size=200), seal=st.booleans())
 def test_no_checkpoint_content_raises(tmp_path: Path, digits_store: DatasetInfo, body: bytes, seal: bool) -> None:
     """Whatever is in a description, with a right checksum or without: it is passed over, and that is all."""
@@ -586,7 +586,7 @@ def test_no_checkpoint_content_raises(tmp_path: Path, digits_store: DatasetInfo,
     assert (found, len(warnings)) == ([], 1)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(data=st.data())
 def test_no_checkpoint_value_raises(tmp_path: Path, digits_store: DatasetInfo, data: st.DataObject) -> None:
     """A description in which any one value is replaced by any other, and sealed anew, does not raise."""
