@@ -89,7 +89,7 @@ def choose_plan(
             _warn(emit, "the plan cache is locked by another calibration, which may disturb this one")
         # Another calibration may have measured the same meanwhile.
         choice = _cached((key, *others), parts, context, options, emit)
-        choice = choice or _search(spec, own, context, options, key, emit, tick)
+        choice = choice or _search(spec, own, context, options, emit, tick)
         return replace(choice, calibration_seconds=choice.calibration_seconds + waited_s)
 
 
@@ -151,12 +151,11 @@ def _slower(prediction: Prediction, factor: float) -> Prediction:
 
 
 def _search(
-    spec: TrainSpec, own: Plan, context: CalibrationContext, options: Options, key: Signature, emit: Emit,
-    tick: Callable[[], None],
-) -> PlanChoice:  # fmt: skip
+    spec: TrainSpec, own: Plan, context: CalibrationContext, options: Options, emit: Emit, tick: Callable[[], None]
+) -> PlanChoice:
     # Imported when a search begins: most jobs find their plan in the cache, and a worker starts sooner without it.
     from calibration.cache.trial_log import TrialLog
-    from calibration.measure.process_pool import ProcessPool
+    from calibration.measure.process_pool import ProcessPool, ProcessSettings
     from calibration.races.run import NothingMeasured
     from calibration.search.search import search
     from calibration.worth.earlier import earlier_findings
@@ -169,19 +168,15 @@ def _search(
             trials.append(found)
         emit("trial" if isinstance(found, Trial) else "probe", asdict(found))
 
+    key = _signatures(spec, own, context, options)[0]
     ledger = TrialLog(context.cache.trial_log(key), reuse=not options.force, least_steps=options.samples or 0)
     task = task_of(spec, own, context, options, earlier_findings(context.cache, key))
     task = replace(task, unsteadiness=context.cache.unsteadiness(key))
-    processes = ProcessPool(
-        spec,
-        context.store.path,
-        context.directory,
-        context.environment,
-        tick,
-        context.resources.shares,
-        context.server,
-    )
-    with ledger, processes as pool:
+    where = ProcessSettings(
+        store=context.store.path, directory=context.directory, environment=context.environment,
+        shares=context.resources.shares, server=context.server,
+    )  # fmt: skip
+    with ledger, ProcessPool(spec, where, tick) as pool:
         try:
             finding = search(task, pool, ledger, tell)
         except (NothingMeasured, OSError) as error:

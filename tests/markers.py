@@ -47,15 +47,18 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` deselects
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test."""
+def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
+    """Mark each test; by what it needs only where `-m` asks for that, because it takes seconds to find out."""
     cases = Counter[object]()
+    asked = any(name in str(config.getoption("markexpr", "")) for name in ("torch", "redis", "process", "browser"))
     for item in items:
         if isinstance(item, pytest.Function) and (sampled := item.get_closest_marker("sampled")):
             if item.get_closest_marker("slow") is None:
                 cases[item.function] += 1
             if cases[item.function] > sampled.args[0]:
                 item.add_marker("slow")
+        if not asked:
+            continue
         names = set(getattr(item, "fixturenames", ()))
         if isinstance(item, pytest.Function):
             names |= set(item.function.__code__.co_names)

@@ -1,7 +1,10 @@
-"""Predicted duration of a training, and its comparison with the measured one."""
+"""Predicted duration of a training, its comparison with the measured one, and speed by threads."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
+from itertools import pairwise
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
@@ -9,12 +12,17 @@ from pydantic.dataclasses import dataclass
 
 from preflight.contract.spec import STRICT
 from preflight.numbers import duration, plural, predicted
-from training.scaling import Speeds
 
 DEVIATION: Final = 0.10
 """Share of the prediction beyond which a cause is looked for and said."""
 NOTICED: Final = 0.05
 """Seconds that a training must be late to be warned of: a tenth of a tiny epoch is a single hiccup."""
+
+Speeds = tuple[tuple[int, float], ...]
+"""Threads -> steps a second, the fewest threads first; empty where nothing was measured."""
+
+UNMEASURED: Final = 0.7
+"""Exponent of the speed by threads while none is known: twice the threads are 1.62 times as fast."""
 
 Seconds = Annotated[float, Field(ge=0)]
 Cause = Literal["noisy", "calibration", "adapted"]
@@ -143,3 +151,36 @@ def compare(prediction: Prediction, measured: Stretch) -> PredictionCheck:
         measured_s=measured_s, predicted_batch_s=predicted_s / steps, measured_batch_s=measured_s / steps,
         deviation=measured_s / predicted_s - 1, cause=None, seen="",
     )  # fmt: skip
+
+
+def speed(speeds: Speeds, threads: float) -> float:
+    """Return the steps a second on so many threads, in a unit of its own where nothing was measured.
+
+    Between two measurements the logarithm of the speed is linear in that of the threads. Below the fewest it falls
+    with the threads, above the most it stays: both are the least that can be expected.
+    """
+    if not speeds:
+        return math.pow(threads, UNMEASURED)
+    (fewest, slowest), (most, fastest) = speeds[0], speeds[-1]
+    if threads <= fewest:
+        return slowest * threads / fewest
+    if threads >= most:
+        return fastest
+    for (fewer, slow), (more, fast) in pairwise(speeds):
+        if threads <= more:
+            part = math.log(threads / fewer) / math.log(more / fewer)
+            return slow * math.pow(fast / slow, part)
+    raise AssertionError(f"{speeds} is not in order")
+
+
+def slowdown(speeds: Speeds, before: float, after: float) -> float:
+    """Return how many times as long a step takes on `after` threads as on `before`."""
+    return speed(speeds, before) / speed(speeds, after)
+
+
+def ordered(measured: Sequence[tuple[int, float]]) -> Speeds:
+    """Return measurements as speeds: more threads are never slower, as fewer of them can be used."""
+    found: list[tuple[int, float]] = []
+    for threads, steps in sorted(measured):
+        found.append((threads, max(steps, found[-1][1] if found else 0.0)))
+    return tuple(found)

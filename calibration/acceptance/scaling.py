@@ -10,7 +10,7 @@ from calibration.races.budget import training_seconds, warm_up_steps
 from calibration.races.run import SearchRun
 from calibration.worth.expectation import spendable_seconds
 from preflight.contract.plan import Plan
-from training.scaling import Speeds, ordered
+from training.prediction import Speeds, ordered
 
 SPEED_SECONDS: Final = 0.25
 """For which each number of threads is timed."""

@@ -7,6 +7,7 @@ import itertools
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -50,25 +51,30 @@ VALIDATED, CHECKED, GAUGED = TypeAdapter(Validated), TypeAdapter(Checked), TypeA
 NOTHING = TypeAdapter(dict[str, str])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSettings:
+    """Where measuring processes run."""
+
+    store: Path
+    """Of the prepared data set."""
+    directory: Path
+    """For the processes' files."""
+    environment: Mapping[str, str]
+    shares: int = 1
+    """Of the container, of which they have one."""
+    server: ForkServer | None = None
+    """They are its forks, where it can."""
+
+
 class ProcessPool:
     """Measures in processes of this machine. Use as a context: leaving it ends them."""
 
-    def __init__(
-        self, spec: TrainSpec, store: Path, directory: Path, environment: Mapping[str, str], tick: Callable[[], None],
-        shares: int = 1, server: ForkServer | None = None,
-    ) -> None:  # fmt: skip
-        """Keep the processes' files in `directory`; call `tick` while waiting, which may raise to end it all.
-
-        They run in one of `shares` of the container, as forks of `server` where it can.
-        """
+    def __init__(self, spec: TrainSpec, settings: ProcessSettings, tick: Callable[[], None]) -> None:
+        """Call `tick` while waiting, which may raise to end it all."""
         self.import_seconds = 0.0
         self._spec = spec
-        self._store = store
-        self._directory = directory
-        self._environment = environment
+        self._settings = settings
         self._tick = tick
-        self._shares = shares
-        self._server = server
         self._numbers = itertools.count(1)
         self._children: dict[ProcessConfig, tuple[Child, ExitStack]] = {}
         self._began = time.monotonic()
@@ -140,14 +146,15 @@ class ProcessPool:
         """Return the process of a setting, started and ready."""
         if setting not in self._children:
             began = time.monotonic()
-            body = BENCH.dump_json(Bench(spec=self._spec, plan=plan, store=self._store, shares=self._shares))
+            where = self._settings
+            body = BENCH.dump_json(Bench(spec=self._spec, plan=plan, store=where.store, shares=where.shares))
             name = f"calibration-{next(self._numbers)}"
             with ExitStack() as stack:
-                environment = environment_for(plan, self._environment)
+                environment = environment_for(plan, where.environment)
                 child = stack.enter_context(
                     Child(
-                        MODULE, body, self._directory, environment, task="calibration", name=name, listens=True,
-                        shares=self._shares, server=self._server,
+                        MODULE, body, where.directory, environment, task="calibration", name=name, listens=True,
+                        shares=where.shares, server=where.server,
                     )
                 )  # fmt: skip
                 self._children[setting] = child, stack.pop_all()

@@ -1,6 +1,6 @@
 """Defects that the fuzzers have found, smallest first."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -96,27 +96,6 @@ def corrupt_by_string(connection: Redis, key: str) -> None:
     connection.set(key, "x", ex=1000)
 
 
-def corrupt_by_hash(connection: Redis, key: str) -> None:
-    connection.delete(key)
-    connection.hset(key, "x", "x")
-
-
-@pytest.mark.sampled(8)
-@pytest.mark.parametrize("corrupt", [corrupt_by_string, corrupt_by_hash])
-@pytest.mark.parametrize(
-    "key",
-    ["rq:queue:preflight", "rq:queue:preflight:intermediate", "rq:wip:preflight", "rq:finished:preflight",
-     "rq:failed:preflight", "rq:canceled:preflight", "rq:queues", "rq:workers", "rq:workers:preflight",
-     "preflight:quarantine", "preflight:totals"],
-)  # fmt: skip
-def test_no_shared_key_of_a_wrong_type_stops_the_queue(
-    world: World, key: str, corrupt: Callable[[Redis, str], None]
-) -> None:
-    """Worker processes ended, healthy jobs went to quarantine, or all jobs waited."""
-    corrupt(world.connection, key)
-    assert world.drain() == []
-
-
 @pytest.mark.parametrize("behaviour", ["finish late", "fail late"])
 def test_a_registry_broken_while_a_job_runs_gets_its_end_nevertheless(world: World, behaviour: Behaviour) -> None:
     """The script stopped half-way, and its repetition found nothing to do: no time to live, no registry."""
@@ -127,13 +106,3 @@ def test_a_registry_broken_while_a_job_runs_gets_its_end_nevertheless(world: Wor
         corrupt_by_string(world.connection, f"rq:{registry}:preflight")
     assert world.drain() == []
     assert world.connection.type("rq:finished:preflight") == b"zset"
-
-
-@pytest.mark.parametrize("key", ["rq:executions:{}", "rq:results:{}", "rq:job:{}:dependents", "preflight:{{{}}}:fence"])
-def test_no_key_of_a_wrong_type_of_one_job_ends_a_worker(world: World, key: str) -> None:
-    """The worker process ended, and the next one that took the job."""
-    world.enqueue("finish", ensure=False)
-    (job,) = world.jobs.values()
-    world.connection.set(key.format(job.id), "x", ex=1000)
-    job.corrupted = True
-    assert world.drain() == []

@@ -17,7 +17,7 @@ LAYERS = {
         "redis", "wire", "events launch queue", "client", "cli lightning transformers",
     ),
     "training": (
-        "scaling", "prediction seat system", "process", "group models", "data", "catalog", "importing",
+        "prediction system", "process", "group models", "data", "catalog", "importing",
         "artifacts optim", "step", "checkpoints", "loop", "distributed",
     ),
     "calibration": (

@@ -1,13 +1,11 @@
 """What lies in deploy/ for the platforms says what they read, what this program does, and the same everywhere."""
 
-import json
 import re
 import shlex
 import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
 from functools import cache
 from pathlib import Path
 
@@ -215,22 +213,6 @@ def test_kubernetes_knows_every_field(path: Path, version: str) -> None:
         kubernetes_validate.validate(document, version, strict=True)
 
 
-@pytest.mark.parametrize("path", [
-    (), ("spec",), ("spec", "template", "spec"),
-    ("spec", "template", "spec", "containers", 0),
-    ("spec", "template", "spec", "containers", 0, "securityContext"),
-    ("spec", "template", "spec", "containers", 0, "env", 0, "valueFrom", "secretKeyRef"),
-], ids=str)  # fmt: skip
-def test_a_misspelt_field_does_not_pass(path: tuple[str | int, ...]) -> None:
-    """The test above would fail."""
-    (worker,) = deepcopy(resources("StatefulSet"))
-    place = at(worker, *path)
-    assert isinstance(place, dict)
-    place["readOnlyRootFileSystem"] = True
-    with pytest.raises(kubernetes_validate.ValidationError, match="readOnlyRootFileSystem"):
-        kubernetes_validate.validate(worker, VERSIONS[-1], strict=True)
-
-
 def keda() -> Sequence[Tree]:
     """Return what scales the workers; a cluster without KEDA refuses it, so it is not in the kustomization."""
     return documents(KUBERNETES / "keda" / "scaledobject.yaml")
@@ -246,16 +228,6 @@ def refusals(document: JsonValue) -> list[str]:
 
 def test_keda_knows_every_field() -> None:
     assert [refusals(document) for document in keda()] == [[], []]
-
-
-@pytest.mark.parametrize("path", [("spec",), ("spec", "advanced"), ("spec", "triggers", 0), ("spec", "scaleTargetRef")])
-def test_a_field_that_keda_does_not_know_does_not_pass(path: tuple[str | int, ...]) -> None:
-    scaled = deepcopy(keda()[0])
-    place = at(scaled, *path)
-    assert isinstance(place, dict)
-    place["replicas"] = "2"
-    (found,) = refusals(scaled)
-    assert "'replicas' was unexpected" in found
 
 
 def test_workers_are_scaled_by_the_jobs_that_wait_and_run() -> None:
@@ -461,30 +433,6 @@ def test_the_token_does_not_get_into_the_repository() -> None:
     (config,) = documents(PROMETHEUS / "prometheus.yml")
     name = at(config, "scrape_configs", 0, "authorization", "credentials_file")
     assert f"/deploy/prometheus/{name}" in (ROOT / ".gitignore").read_text().splitlines()
-
-
-def test_prometheus_understands_the_dashboard(promtool: str, tmp_path: Path) -> None:
-    """Each expression, with something in place of Grafana's variables."""
-    filled = [re.sub(r"\$__(rate_interval|range)", "5m", text).replace("$queue", ".*") for text in drawn()]
-    rules = [{"record": f"drawn:{number}", "expr": text} for number, text in enumerate(filled)]
-    (tmp_path / "rules.yml").write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
-    done = subprocess.run([promtool, "check", "rules", tmp_path / "rules.yml"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_the_dashboard_fits_on_a_page() -> None:
-    """Panels lie beside each other and not upon each other, and ask the data source that is chosen; rows ask none."""
-    taken: set[tuple[int, int]] = set()
-    for panel in panels():
-        x, y, width, height = (at(panel, "gridPos", name) for name in "xywh")
-        assert isinstance(x, int) and isinstance(y, int) and isinstance(width, int) and isinstance(height, int)
-        mine = {(column, row) for column in range(x, x + width) for row in range(y, y + height)}
-        assert x + width <= 24
-        assert not taken & mine, at(panel, "title")
-        taken |= mine
-        asked = {at(part, "datasource", "uid") for part in (panel, *items(panel, "targets"))}
-        assert asked == ({None} if at(panel, "type") == "row" else {"${datasource}"})
-    assert len({at(panel, "id") for panel in panels()}) == len(panels())
 
 
 def test_the_documentation_names_what_lies_in_deploy() -> None:

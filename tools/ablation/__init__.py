@@ -2,7 +2,6 @@
 
     python -m tools.ablation record [FILTER ...]    measure all candidate plans of each cell once, in real containers
     python -m tools.ablation table [--seeds N]      replay searches with each mechanism off; print the table
-    python -m tools.ablation ties                   what the 95th percentile would decide between plans of equal medians
 
 A cell is one of the matrix (`tools.bench.calibration.matrix.cells`). Recordings are lines of
 tools/bench/results/ablation.jsonl; a cell that is there is not recorded again.

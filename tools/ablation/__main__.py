@@ -15,7 +15,6 @@ from tools.ablation.mechanisms import MECHANISMS, Mechanism
 from tools.ablation.record import MANY_THREADS, record
 from tools.ablation.recording import Recording, load
 from tools.ablation.replay import epoch_seconds, replayed, task_of
-from tools.ablation.ties import print_ties
 from tools.bench.record import start
 
 EPOCHS: Final = {"short": 1, "long": 30}
@@ -40,12 +39,9 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("record").add_argument("filters", nargs="*")
     commands.add_parser("table").add_argument("--seeds", type=int, default=20)
-    commands.add_parser("ties")
     asked = parser.parse_args()
     if asked.command == "record":
         record(asked.filters)
-    elif asked.command == "ties":
-        print_ties()
     else:
         table(asked.seeds)
 

@@ -6,12 +6,13 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from calibration.cache.signature import has_bfloat16
-from calibration.measure.process_pool import ProcessPool
+from calibration.measure.process_pool import ProcessPool, ProcessSettings
 from calibration.measure.protocol import Measure, Measured, Probed
 from calibration.space import thread_counts
 from calibration.task import memory_for_training
@@ -77,10 +78,9 @@ def measured(request: Request) -> Recording:
     """Measure every plan in this container, round by round."""
     resources, spec = detect(), request.spec
     own = Plan(threads=resources.cores, micro_batch=spec.batch_size)
-    with (
-        tempfile.TemporaryDirectory(prefix="ablation-") as directory,
-        ProcessPool(spec, request.store, Path(directory), child_environment(), do_nothing) as pool,
-    ):
+    with tempfile.TemporaryDirectory(prefix="ablation-") as name, ExitStack() as stack:
+        settings = ProcessSettings(store=request.store, directory=Path(name), environment=child_environment())
+        pool = stack.enter_context(ProcessPool(spec, settings, do_nothing))
         probes = {size: pool.probe(replace(own, micro_batch=size)) for size in PROBES}
         start_s = pool.import_seconds
         samples = _samples(spec, probes[PROBES[-1]])

@@ -19,10 +19,10 @@ from preflight.cli.interrupts import raised_safely
 from preflight.contract.lengths import require_shares
 from preflight.errors import ChildFailed, ChildStopped, GroupShort, InvalidConfig
 from preflight.files.journal import JournalWriter
+from training.group import MODULE, Seat
 from training.loop.child import REQUEST, TrainingRequest
 from training.process.child_main import end_like, serve_request
 from training.process.interrupts import ignore_stop_signals, set_stop_handler
-from training.seat import MODULE, Seat
 
 __all__ = ["MODULE", "main"]
 

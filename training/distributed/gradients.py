@@ -13,7 +13,7 @@ from torch._C._distributed_c10d import GradBucket, Work
 from torch.futures import Future
 
 from preflight.contract.plan import Plan
-from training.seat import Wire
+from training.group import Wire
 
 AWAKE_SECONDS: Final = 0.02
 """For which a rank polls for a message before it sleeps.

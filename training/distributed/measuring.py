@@ -22,9 +22,8 @@ from preflight.files.journal import RecordWriter
 from training.data.batches import Batches
 from training.data.dataset_store import PreparedDataset
 from training.distributed.ranks import Ranks
-from training.group import ALONE, Group
+from training.group import ALONE, Group, Wire
 from training.prediction import Prediction
-from training.seat import Wire
 from training.step.train_step import TrainStep
 
 MEASURE_SECONDS: Final = 0.5

@@ -22,10 +22,10 @@ from training.distributed.measuring import MeasuredRanks
 from training.distributed.mesh import connect_all
 from training.distributed.ranks import is_peer_lost
 from training.distributed.rendezvous import Place, Rendezvous, connect_store
+from training.group import Seat
 from training.loop.child import TrainingRequest, train
 from training.process.child_main import StopFlag, die_with_parent, failure_recorded
 from training.process.interrupts import ignore_stop_signals, release
-from training.seat import Seat
 
 LEAST_TIMEOUT: Final = 8.0
 """Seconds that a rank waits for the others, at least; and at least `TIMEOUT_STEPS` predicted steps of the leader."""

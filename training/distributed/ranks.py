@@ -20,9 +20,9 @@ from training.checkpoints.tensors import DTYPES, changing_tensors, restore
 from training.data.dataset_store import PreparedDataset
 from training.distributed import gloo
 from training.distributed.gradients import GradientExchange, await_message
+from training.group import Wire
 from training.prediction import Prediction
 from training.process.child_main import out_of_memory
-from training.seat import Wire
 from training.step.train_state import TrainState
 from training.step.train_step import TrainStep
 

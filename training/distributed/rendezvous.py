@@ -21,7 +21,7 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import (
     _RendezvousContext,
 )
 
-from training.seat import Seat
+from training.group import Seat
 
 STORE_TIMEOUT: Final = timedelta(seconds=5)
 """Longest wait for an answer of the leader's store."""

@@ -23,11 +23,10 @@ from training.artifacts.loading import INPUT, InitialWeights, ModelInput, copy_w
 from training.artifacts.model_dir import Artifact, save
 from training.artifacts.predictions import PREDICTIONS, prediction_bytes, serialize
 from training.checkpoints.files import stored_bytes
-from training.group import ALONE, Group
+from training.group import ALONE, Group, Seat
 from training.loop.limit_watch import SharedThreads
 from training.prediction import Prediction
 from training.process.child_main import serve_request
-from training.seat import Seat
 from training.step.profiler import no_timer
 from training.system.digests import Digest
 from training.system.disk_space import DiskRequirement, require_disk_space
@@ -106,7 +105,7 @@ def train(
     from training.loop.progress import ProgressObserver
     from training.loop.trainer import fit, run_epochs
     from training.step.profiler import TRACE, PhaseTimer, tracing
-    from training.step.train_step import TrainStep, prepare_process
+    from training.step.train_step import prepare_process
 
     shared = _shared(request, prediction=request.prediction)
     threads = request.plan.threads if shared is None else shared.now()
@@ -117,13 +116,7 @@ def train(
         store = replace(store, info=replace(store.info, mean=mean, std=std))
     journal.write("start", {"import_seconds": time.perf_counter() - began})
     prediction = group.measure(request.spec, request.plan, store, request.prediction, journal)
-    step = TrainStep(request.spec, request.plan, store.info.shape, store.info.classes)
-    if request.fine_tuning:
-        step.freeze_statistics()
-        step.origin = request.parent
-    parameters = sum(parameter.numel() for parameter in step.model.parameters())
-    journal.write("model", {"model": request.spec.model, "parameters": parameters})
-    _require_allowed_size(request.spec.model, parameters, request.max_parameters)
+    step = _new_step(request, store, journal)
     if group.leads:
         _require_room(step, request, prediction_bytes(store.info.test_count, store.info.classes))
     with Checkpointer(
@@ -148,20 +141,33 @@ def train(
     doubt = chance_warning(fitted.test, store.test_labels)
     if doubt is not None:
         journal.write("warning", {"message": doubt})
-    metrics = {**_metrics(fitted, state.position), "parameters": parameters}
+    metrics = {**_metrics(fitted, state.position), "parameters": _parameters(step)}
     if timer is not None:
         profile = timer.profile(state.position - first)
         journal.write("profile", profile)
         metrics["profile"] = profile
     artifact = _save(request, step, store, fitted, metrics)
-    journal.write(
-        "done",
-        {
-            **metrics, "artifact": str(artifact.directory), "model_sha256": artifact.model_sha256,
-            "dataset_sha256": checkpointer.data_sha256(),
-        },
-        durable=True,
-    )  # fmt: skip
+    metrics |= {"artifact": str(artifact.directory), "model_sha256": artifact.model_sha256}
+    journal.write("done", {**metrics, "dataset_sha256": checkpointer.data_sha256()}, durable=True)
+
+
+def _new_step(request: TrainingRequest, store: "PreparedDataset", journal: RecordWriter) -> "TrainStep":
+    """Return the step of a model of the allowed size; records `model`."""
+    from training.step.train_step import TrainStep
+
+    step = TrainStep(request.spec, request.plan, store.info.shape, store.info.classes)
+    if request.fine_tuning:
+        step.freeze_statistics()
+        step.origin = request.parent
+    parameters = _parameters(step)
+    journal.write("model", {"model": request.spec.model, "parameters": parameters})
+    _require_allowed_size(request.spec.model, parameters, request.max_parameters)
+    return step
+
+
+def _parameters(step: "TrainStep") -> int:
+    """Return the size of the model."""
+    return sum(parameter.numel() for parameter in step.model.parameters())
 
 
 def _shared(request: TrainingRequest, prediction: Prediction | None) -> SharedThreads | None:

@@ -11,7 +11,7 @@ from typing import Final
 from preflight.container.cgroups import Files, cgroup_mounts, own_cgroup
 from preflight.container.counters import SystemCounters
 from preflight.container.resources import MemoryUse, quotas
-from training.scaling import Speeds, slowdown
+from training.prediction import Speeds, slowdown
 
 LOOK_SECONDS: Final = 1.0
 """Between two looks; each reads two small files for each level of cgroups."""

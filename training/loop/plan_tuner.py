@@ -15,7 +15,7 @@ from preflight.tuner.laps import LapClock
 from preflight.tuner.micro_batches import MicroBatchTuner
 from preflight.tuner.race import Steps
 from preflight.tuner.settings import Change, Settings, describe_threads
-from preflight.tuner.surroundings import Surroundings
+from preflight.tuner.surroundings import ContainerView
 from preflight.tuner.tuning import Known, Limits, Tuning
 from training.loop.limit_watch import ProcessorChange
 from training.prediction import DEVIATION, Prediction
@@ -33,7 +33,7 @@ class PlanTuner:
     """Changes the plan of a training that runs, and records `adapted`; a deterministic one is never changed."""
 
     def __init__(
-        self, step: "TrainStep", report: RecordWriter, prediction: Prediction | None, around: Surroundings
+        self, step: "TrainStep", report: RecordWriter, prediction: Prediction | None, around: ContainerView
     ) -> None:
         """Tune the plan of `step`; without a prediction its threads stay."""
         spec, plan = step.spec, step.plan
@@ -100,7 +100,7 @@ class PlanTuner:
             self._begin(threads, Known(step_s=None, others=self._tuning.seen.others))
         return plan
 
-    def adapt_to(self, change: ProcessorChange, around: Surroundings) -> Prediction | None:
+    def adapt_to(self, change: ProcessorChange, around: ContainerView) -> Prediction | None:
         """Go on under a changed CPU limit, with the counters that began there; return the prediction under it.
 
         Threads follow the limit where they may change; the prediction follows the processors that they keep busy.

@@ -60,7 +60,7 @@ class Client:
         from rq import Queue
         from rq.serializers import JSONSerializer
 
-        from preflight.client.rq_job import AnyIdJob
+        from preflight.client.job_ids import AnyIdJob
         from preflight.redis.connection import PATIENCE, open_redis
 
         address = parse_redis_url(redis_url, "redis_url")
@@ -166,8 +166,7 @@ class Client:
         Raises:
             redis.exceptions.NoPermissionError: this user may enqueue, but not read.
         """
-        from preflight.client.job_state import read_job, with_requests
-        from preflight.client.rq_job import stored_failure
+        from preflight.client.job_state import read_job, stored_failure, with_requests
 
         (record,) = with_requests(self._redis, [read_job(self._redis, job_id, self._queue)])
         state = record.state()

@@ -6,10 +6,9 @@ from typing import Final
 
 from rq import Queue
 
-from preflight.client.job_ids import find_job_ids
+from preflight.client.job_ids import find_job_ids, read_pages, sources_of
 from preflight.client.job_state import JobRecord, read_jobs, with_requests
 from preflight.client.results import PAGE_SIZE
-from preflight.client.rq_ids import read_pages, sources_of
 from preflight.wire import ACTIVE_STATUSES, JobState, Status
 
 MIN_PAGE_SIZE: Final = 50

@@ -1,22 +1,26 @@
 """Job state: the state hash of the events and RQ's job hash, read and merged."""
 
+import base64
 import math
+import re
+import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, get_args
 
 from pydantic import JsonValue, ValidationError
 from redis import Redis
-from redis.exceptions import NoPermissionError, ResponseError
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from rq import Queue
 
 from preflight.client.job_ids import find_job_ids, find_waiting, read_arguments, resolve
 from preflight.client.results import PAGE_SIZE
 from preflight.errors import InvalidConfig
 from preflight.redis import keys
-from preflight.redis.replies import text
-from preflight.wire import ACTIVE_STATUSES, JobState, Status, TrainResult, is_job_id, read_result
+from preflight.redis.replies import text, texts
+from preflight.wire import ACTIVE_STATUSES, MAX_TEXT_LENGTH, JobState, Status, TrainResult, is_job_id, read_result
 from preflight.wire import read_job as read_request
 from preflight.wire.configuration import request_of
 
@@ -31,6 +35,10 @@ OF_AN_END: Final = ("reason", "field", "message")
 """Fields of the state that say why a job ended."""
 MAX_REQUEST_BYTES: Final = 1 << 20
 """Of the requests in one list; a thousand jobs have 400 KiB, and parsed JSON takes up to twenty times as much."""
+MAX_FAILURE_BYTES: Final = 64 * 1024
+"""Unpacked, of which the last line is shown."""
+REASON: Final = re.compile(r"[a-z_]{1,64}")
+"""A reason in front of its message, as a worker records both with RQ."""
 RQ_FIELDS: Final = ("status", "enqueued_at", "created_at")
 
 
@@ -224,3 +232,16 @@ def _fields(names: Sequence[str], values: object) -> dict[str, str]:
     if not isinstance(values, list):
         return {}
     return {name: text(value) for name, value in zip(names, values, strict=True) if value is not None}
+
+
+def stored_failure(redis: Redis, rq_id: str) -> dict[str, str]:
+    """Return `reason` and `message` of a failed job by RQ's stream of results; empty where it holds none."""
+    with suppress(RedisError, ValueError, UnicodeError, zlib.error):  # another type, no permission, not RQ's
+        for _, fields in redis.xrevrange(keys.rq_results(rq_id), count=1) or []:
+            packed = base64.b64decode(texts(fields or {}).get("exc_string", ""))
+            said = zlib.decompressobj().decompress(packed, MAX_FAILURE_BYTES).decode(errors="replace").strip()
+            reason, separator, message = said.partition(": ")
+            if separator and REASON.fullmatch(reason):
+                return {"reason": reason, "message": message[:MAX_TEXT_LENGTH]}
+            return {"message": said.rpartition("\n")[2][:MAX_TEXT_LENGTH]} if said else {}
+    return {}

@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeVar
 from ..statistics import MIN_PAIRS, Comparison, compare, scatter, widened
 from .laps import PAUSE, Block, Lap, block_of
 from .settings import Settings
-from .surroundings import Surroundings
+from .surroundings import ContainerView
 
 T = TypeVar("T")
 Steps = Generator[Settings, Lap, T]
@@ -80,7 +80,7 @@ class Outcome:
 class Racer:
     """Runs blocks and races, and keeps account of what exploring has cost."""
 
-    def __init__(self, around: Surroundings, now: Settings, *, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, around: ContainerView, now: Settings, *, clock: Callable[[], float] = time.perf_counter) -> None:
         """Begin with the settings `now`; `clock` gives seconds."""
         self._around = around
         self._clock = clock

@@ -10,7 +10,7 @@ from ..container.resources import MemoryUse, Quota, binding_quota
 from ..container.work_clock import children_seconds, throttled_seconds
 
 
-class Surroundings(Protocol):
+class ContainerView(Protocol):
     """What is read between two laps; tests simulate it."""
 
     quota: Quota | None

@@ -12,7 +12,7 @@ from ..statistics import Comparison
 from .laps import Block, Lap, without_pauses
 from .race import BLOCK_SECONDS, COST_SECONDS, ENOUGH_LAP, LEAST_GAIN, LONG_LAP, Outcome, Racer, Steps, compared
 from .settings import Settings
-from .surroundings import Surroundings
+from .surroundings import ContainerView
 
 WARM_SECONDS: Final = 3.0
 """After which a training counts as warm even where its steps still differ."""
@@ -92,7 +92,7 @@ class Tuning:
     """Decides on the settings of a training, lap by lap."""
 
     def __init__(
-        self, own: Settings, around: Surroundings, report: Report, limits: Limits,
+        self, own: Settings, around: ContainerView, report: Report, limits: Limits,
         *, clock: Callable[[], float] = time.perf_counter,
     ) -> None:  # fmt: skip
         """Begin with the script's `own` settings."""

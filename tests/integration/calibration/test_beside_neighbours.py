@@ -58,6 +58,7 @@ def chosen(store: DatasetInfo, directory: Path) -> PlanChoice:
     return choice
 
 
+@pytest.mark.slow  # tests/unit/calibration/search/test_neighbours.py simulates it
 def test_a_calibration_beside_neighbours_measures_the_free_processors_first(
     digits_store: DatasetInfo, tmp_path: Path
 ) -> None:

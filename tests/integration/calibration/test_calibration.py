@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -16,12 +16,10 @@ from typing import NamedTuple
 import psutil
 import pytest
 from pydantic import JsonValue, TypeAdapter
-from support.calibration.findings import FINDING
 from support.worker.python_path import with_module
 
 from calibration.acceptance.confirmation import CONFIRMING_PAIRS
-from calibration.cache.gauge_history import MACHINES, add_gauge, read_gauges
-from calibration.cache.lock import LOOK_EVERY, calibration_lock
+from calibration.cache.lock import calibration_lock
 from calibration.cache.plan_cache import PlanCache
 from calibration.cache.signature import Signature, signature
 from calibration.cache.trial_log import TrialLog
@@ -31,7 +29,7 @@ from calibration.races.baseline import RESTARTS
 from calibration.result import Trial
 from calibration.task import CalibrationContext, Options, memory_for_training, samples_for
 from preflight.container.resources import Resources
-from preflight.contract.plan import KNOBS, NEEDED, KnobName, Plan
+from preflight.contract.plan import KNOBS, NEEDED, Plan
 from preflight.contract.spec import TrainSpec
 from preflight.errors import Cancelled, InvalidConfig
 from preflight.files.journal import decode
@@ -187,34 +185,6 @@ def measured(tmp_path_factory: pytest.TempPathFactory, digits_store: DatasetInfo
 # --- a calibration that ends well
 
 
-def test_the_users_plan_is_measured_first(measured: Found) -> None:
-    """The first trial is the user's own plan, so that there is an answer from then on; every main knob follows."""
-    first, *others = measured.scene.trials()
-    assert (first.plan, first.knob, first.verdict) == (OWN, "own", "own")
-    assert OWN not in [trial.plan for trial in others]
-    turned: set[KnobName] = {trial.knob for trial in others}
-    assert {"precision", "micro_batch", "loader"} <= turned  # one core, one thread count
-    assert measured.scene.warnings() == []
-
-
-def test_a_trial_says_what_was_measured(measured: Found) -> None:
-    """Each has positive figures that fit together, of as many steps as asked for, or a reason why it has none."""
-    trials = measured.scene.trials()
-    for trial in trials:
-        if trial.step_s is None:
-            assert trial.note
-        else:
-            assert trial.predicted_epoch_s is not None
-            assert trial.predicted_epoch_s > trial.step_s > 0
-            assert trial.peak_bytes
-            assert trial.steps
-        if trial.verdict == "dropped":
-            assert 0 < trial.steps < SAMPLES
-        elif trial.step_s is not None and trial.knob != "eval_batch" and not trial.disturbed:
-            assert trial.steps >= SAMPLES
-    assert len({trial.plan for trial in trials}) == len(trials), "no plan is tried twice"
-
-
 def test_the_choice_is_what_was_found(measured: Found) -> None:
     """Plan, figure and reason are the finding's; a plan that is not the user's own was confirmed against it."""
     choice, finding = measured.choice, measured.choice.finding
@@ -245,43 +215,6 @@ def test_nothing_is_left_running_or_suspected(measured: Found) -> None:
     assert list(children()) == []
     with TrialLog(measured.scene.ledger(ALL)) as ledger:
         assert not any(ledger.crashed_before(trial.plan) for trial in measured.scene.trials())
-
-
-def test_the_second_choice_is_a_cache_hit(measured: Found) -> None:
-    """The same job in the same container takes the cached plan; no process starts and no event is emitted."""
-    again = measured.scene.elsewhere("again")
-    choice = again.choose(ALL)
-    assert (choice.source, choice.cache, choice.trials) == ("cache", "hit", 0)
-    assert (choice.plan, choice.predicted_epoch_s) == (measured.choice.plan, measured.choice.predicted_epoch_s)
-    assert choice.finding == measured.choice.finding
-    assert choice.cache_age_s is not None
-    assert list(again.around.directory.iterdir()) == []
-    assert again.emitted == []
-
-
-def test_another_search_takes_over_what_was_measured(measured: Found) -> None:
-    """With other knobs the plan is looked for anew, but two plans that have met do not meet again."""
-    again = measured.scene.elsewhere("other knobs")
-    choice = again.choose(FEW)
-    assert (choice.source, choice.cache) == ("measured", "miss")
-    before = {trial.plan: trial for trial in measured.scene.trials() if trial.ratio and not trial.disturbed}
-    first = again.trials()[1]
-    assert first.plan.memory_format == "channels_last"
-    assert first.kept is (first.plan in before)
-    if first.kept:
-        assert replace(first, at=0, seconds=0, kept=False) == replace(before[first.plan], at=0, seconds=0)
-
-
-def test_more_than_a_finding_was_measured_with_is_measured_again(measured: Found) -> None:
-    """More samples are measured, earlier trials of fewer not taken over; what was found then serves the next job."""
-    again = measured.scene.elsewhere("more samples")
-    more = replace(ALL, samples=2 * SAMPLES)
-    choice = again.choose(more)
-    assert (choice.source, choice.cache) == ("measured", "miss")
-    assert choice.finding is not None
-    assert choice.finding.samples == 2 * SAMPLES
-    assert all(trial.steps >= 2 * SAMPLES for trial in again.trials() if trial.kept)
-    assert [again.choose(options).source for options in (more, ALL)] == ["cache", "cache"]
 
 
 def test_larger_batches_are_measured_where_it_is_asked_for(scene: Scene) -> None:
@@ -323,33 +256,6 @@ def test_force_measures_again_whatever_the_budget(measured: Found) -> None:
     assert choice.finding is not None
     assert choice.finding.confidence == "low"
     assert again.warnings() == []
-
-
-def test_what_is_known_of_the_machine_widens_the_interval(scene: Scene) -> None:
-    """After calibrations that found it at such different speeds; this one adds what it found."""
-    path = scene.around.cache.directory / MACHINES[0] / f"{key_of(scene, FEW).machine_key}{MACHINES[1]}"
-    for number in range(20):
-        add_gauge(path, 1, 0.004 * 1.3 ** (number % 2))
-    prediction = scene.choose(FEW).prediction
-    assert prediction is not None
-    assert prediction.high_s > 1.2 * prediction.epoch_s
-    assert len(read_gauges(path)) == 21
-
-
-def test_without_calibration_the_users_plan_is_taken(measured: Found) -> None:
-    """With `calibrate=False` the user's plan is taken unmeasured, although another one is kept."""
-    again = measured.scene.elsewhere("off")
-    choice = again.choose(replace(ALL, calibrate=False))
-    assert (choice.plan, choice.source, choice.cache) == (OWN, "own", "off")
-    assert (choice.predicted_epoch_s, choice.finding) == (None, None)
-    assert list(again.around.directory.iterdir()) == []
-
-
-def test_another_workload_does_not_find_the_plan(measured: Found) -> None:
-    """A plan that was kept for one batch size is not taken for another."""
-    again = measured.scene.elsewhere("other")
-    nowhere = again.below(again.around.directory / "absent")
-    assert nowhere.choose(ALL, spec=replace(SPEC, batch_size=64)).source == "own"
 
 
 CHOOSE = """
@@ -395,9 +301,8 @@ def test_of_two_that_calibrate_the_same_one_measures(scene: Scene) -> None:
 
 @pytest.mark.parametrize(
     ("memory_bytes", "samples"),
-    [(1, 8), ((1 << 30) - 1, 8), (1 << 30, 12), ((2 << 30) - 1, 12), (2 << 30, 16), ((4 << 30) - 1, 16), (4 << 30, 32),
-     (1 << 40, 32)],
-)  # fmt: skip
+    [((1 << 30) - 1, 8), (1 << 30, 12), (2 << 30, 16), (4 << 30, 32)],
+)
 def test_memory_decides_the_samples(memory_bytes: int, samples: int) -> None:
     """Below 1, 2 and 4 GiB of memory 8, 12 and 16 steps are measured of each plan, from there on 32."""
     assert samples_for(memory_bytes) == samples
@@ -414,28 +319,6 @@ def test_a_training_may_have_what_is_not_in_use(memory_bytes: int, in_use: int |
 
 
 # --- processes that are not well
-
-
-def test_a_killed_process_costs_its_trial(scene: Scene) -> None:
-    """A process that is killed after the user's plan was measured costs one trial, and the search goes on."""
-    watch = Watch(lambda process: process.kill(), due=lambda: bool(scene.said("trial")))
-    choice = scene.choose(replace(FEW, samples=64), tick=watch)
-    assert watch.gone()
-    assert choice.source == "measured"
-    own, killed = scene.trials()[:2]
-    assert (own.verdict, killed.verdict) == ("own", "failed")
-    assert "SIGKILL" in killed.note
-    assert choice.predicted_epoch_s is not None
-    assert list(children()) == []
-
-
-def test_a_process_killed_at_once_is_made_up_for(scene: Scene) -> None:
-    """One that is killed before anything was measured gives way to another, which measures all the same."""
-    watch = Watch(lambda process: process.kill())
-    choice = scene.choose(FEW, tick=watch)
-    assert watch.gone()
-    assert choice.source == "measured"
-    assert scene.trials()[0].verdict == "own"
 
 
 def pending(path: Path) -> Plan | None:
@@ -487,22 +370,6 @@ def test_a_cancellation_ends_the_processes(scene: Scene) -> None:
         assert had
     with TrialLog(scene.ledger(options)) as ledger:
         assert not any(ledger.crashed_before(trial.plan) for trial in scene.trials())
-
-
-def test_a_cancellation_is_heard_when_the_directory_is_gone(scene: Scene) -> None:
-    """A cancellation comes out even when the processes' files have been deleted meanwhile."""
-    stuck = scene.with_torch("import time; time.sleep(600)")
-
-    def delete_and_cancel(process: psutil.Process) -> None:
-        for path in stuck.around.directory.iterdir():
-            path.unlink()
-        cancel(process)
-
-    watch = Watch(delete_and_cancel)
-    with pytest.raises(Cancelled):
-        stuck.choose(FEW, tick=watch)
-    assert watch.gone()
-    assert stuck.emitted == []
 
 
 def test_an_unusable_spec_is_the_jobs_failure(scene: Scene) -> None:
@@ -566,33 +433,6 @@ def test_what_cannot_be_measured_leaves_the_users_plan(
 
 
 # --- disks
-
-
-def test_waiting_for_another_calibration_is_a_part_of_the_time(scene: Scene) -> None:
-    """Also where that one has found the plan meanwhile, so that nothing is measured."""
-    with ExitStack() as other:
-        assert other.enter_context(calibration_lock(scene.around.cache.directory, nothing, 0.0))
-
-        def end_other() -> None:
-            scene.around.cache.put(key_of(scene, FEW), FINDING)
-            other.close()
-
-        choice = scene.choose(FEW, tick=end_other)
-    assert (choice.cache, choice.trials) == ("hit", 0)
-    assert choice.calibration_seconds >= LOOK_EVERY
-
-
-def test_a_damaged_cache_is_said_and_measured_over(scene: Scene) -> None:
-    """A damaged entry is a warning of its own, and the search begins as if there were none."""
-    assert scene.around.cache.put(key_of(scene, FEW), FINDING) is None
-    (entry,) = scene.around.cache.directory.rglob("*.json")
-    entry.write_bytes(entry.read_bytes()[:-20])
-    broken = scene.with_torch(BROKEN)
-    broken.choose(FEW)
-    *damaged, ended = broken.warnings()
-    assert damaged
-    assert all(str(entry) in warning for warning in damaged)
-    assert "measured nothing" in ended
 
 
 def test_an_unwritable_cache_does_not_lose_the_plan(scene: Scene, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import FileStore
 
 from training.distributed.ranks import WORTH_TELLING, Ranks, connect
-from training.seat import Wire
+from training.group import Wire
 
 BATCH: Final = 12
 

@@ -15,11 +15,11 @@ from preflight.contract.spec import TrainSpec
 from preflight.files.journal import Record
 from training.data.dataset_info import DatasetInfo
 from training.distributed import agent
+from training.group import Seat, Wire
 from training.loop.child import REQUEST, TrainingRequest
 from training.process.child import Child
 from training.process.fork_server.client import ForkServer
 from training.process.runner import raise_failure
-from training.seat import Seat, Wire
 
 PATIENCE = 120.0
 """Seconds until a test gives up."""

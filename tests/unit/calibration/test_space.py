@@ -14,7 +14,6 @@ from calibration.search.mutations import (
     FETCH_SHARE,
     FORMAT_GAIN,
     MIN_MICRO_BATCH,
-    SPECIAL,
     VALIDATION_SHARE,
     mutations,
 )
@@ -30,7 +29,7 @@ from calibration.space import (
     thread_counts,
 )
 from preflight.container.resources import Resources, detect
-from preflight.contract.plan import KNOBS, NEEDED, Affinity, Allocator, MemoryFormat, Plan, Precision
+from preflight.contract.plan import KNOBS, Affinity, Allocator, MemoryFormat, Plan, Precision
 from preflight.contract.verdicts import TrialKnob
 
 FIELDS: dict[TrialKnob, set[str]] = {
@@ -124,13 +123,6 @@ def test_counts_of_any_container(processors: set[int], quota: float | None) -> N
     assert all(1 <= count <= len(processors) and count < available + 1 for count in counts)
 
 
-def test_every_knob_has_its_turn() -> None:
-    """The main ones first; no knob is forgotten, and a knob named twice would be measured twice."""
-    assert set(SPECIAL) <= set(KNOBS) == {*get_args(TrialKnob)} - {"own", "default", "earlier"}
-    assert len(set(KNOBS)) == len(KNOBS)
-    assert KNOBS[: len(NEEDED)] == NEEDED
-
-
 def test_a_knob_turns_itself_alone() -> None:
     """What a knob yields, skipped or not, differs from the best plan, and only in the fields of that knob."""
     for best, knob in product(every_plan(), KNOBS):
@@ -140,13 +132,6 @@ def test_a_knob_turns_itself_alone() -> None:
                 allowed = FIELDS.get(knob, {knob})
                 assert changed(plan, best) <= allowed
                 assert changed(plan, best) or (knob == "micro_batch" and best.micro_batch == 1)
-
-
-def test_no_plan_is_tried_twice() -> None:
-    """No knob yields a plan twice, because each costs a measurement."""
-    for best, knob in product(every_plan(), KNOBS):
-        plans = tried(knob, best)
-        assert len(set(plans)) == len(plans)
 
 
 def test_allocators() -> None:
@@ -193,13 +178,6 @@ def test_a_processor_without_bfloat16_is_not_asked_for_it() -> None:
     assert tried("precision", space=space) == [replace(OWN, memory_format="channels_last")]
     assert all("no instructions for bfloat16" in why for why in reasons("precision", space=space))
     assert {plan.precision for plan in tried("precision", BOTH, space)} == {"float32"}
-
-
-def test_a_wish_for_bfloat16_is_tried_against_float32() -> None:
-    """The user's own choice may be a slow one."""
-    assert {plan.precision for plan in tried("precision", BOTH)} == {"float32", "bfloat16"}
-    assert replace(OWN, memory_format="channels_last") in tried("precision", BOTH)
-    assert OWN in tried("precision", BOTH)
 
 
 def test_every_other_thread_count_is_tried() -> None:

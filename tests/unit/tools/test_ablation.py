@@ -2,19 +2,16 @@
 
 import itertools
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 
 import pytest
 
 from calibration.measure.protocol import Measured, Probed
 from preflight.contract.plan import Plan
-from tools.ablation import recording
 from tools.ablation.mechanisms import MECHANISMS
 from tools.ablation.recording import RecordedPlan, Recording
 from tools.ablation.replay import epoch_seconds, replayed, task_of
 from tools.bench.calibration.matrix.grid import FORMATS, PRECISIONS
-from tools.bench.lines import ResultFile
 
 OWN = Plan(threads=2, micro_batch=128)
 FASTEST = replace(OWN, precision="bfloat16", memory_format="channels_last")
@@ -77,24 +74,3 @@ def test_each_mechanism_can_be_off(recorded: Recording, name: str) -> None:
         found = replayed(recorded, MECHANISMS[name].task(task), seed=2)
     assert epoch_seconds(recorded, found.plan) < epoch_seconds(recorded, replace(OWN, threads=16))
     assert replayed(recorded, task, seed=2) == before
-
-
-def test_measuring_everything_costs_a_short_training(recorded: Recording) -> None:
-    """What the rule of what pays is there for: the command finds its cost, as of every mechanism."""
-    task = task_of(recorded, 1)
-    with MECHANISMS["only what pays"].turned_off():
-        thorough = replayed(recorded, task, seed=1)
-    assert thorough.calibration_seconds > replayed(recorded, task, seed=1).calibration_seconds + 1.0
-
-
-def test_a_recording_is_kept_once_for_each_cell(
-    recorded: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The last one counts."""
-    file = ResultFile(tmp_path / "ablation.jsonl", recording.RECORDING)
-    monkeypatch.setattr(recording, "FILE", file)
-    with file.measuring() as writer:
-        writer.append(recorded)
-        writer.append(replace(recorded, gauge_s=0.5))
-    (found,) = recording.load()
-    assert found == replace(recorded, gauge_s=0.5)

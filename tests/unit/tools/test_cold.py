@@ -7,7 +7,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from tools.bench import cold
-from tools.bench.cold import COLD_RUNS, Run, fill, planned
+from tools.bench.cold import Run, fill
 from tools.bench.lines import ResultFile
 from tools.bench.record import Record
 
@@ -55,9 +55,3 @@ def test_two_workers_are_compared_with_one(file: ResultFile[Run]) -> None:
     jobs = [made("jobs", "one worker", 0, 50.0), made("jobs", "one worker", 1, 50.0)]
     found = table(file, [*jobs, made("jobs", "two workers", 0, 60.0)])
     assert found.tables[1].notes == ["Two workers against one: 1.20x, bound 1.05x: missed."]
-
-
-def test_no_run_is_planned_twice() -> None:
-    places = [run.place for run in planned()]
-    assert len(places) == len({*places})
-    assert sum(kind == "cold" for kind, _, _ in places) == sum(COLD_RUNS.values())

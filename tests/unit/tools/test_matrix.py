@@ -118,33 +118,6 @@ def test_every_run_of_a_cell_stands_in_the_file_and_the_table(file: File) -> Non
     assert rendered(file).count("cnn, 60,032 samples") == 3
 
 
-def test_two_matrices_do_not_measure_at_once(file: File) -> None:
-    with file.measuring(), pytest.raises(SystemExit, match="wait until it ends, then run this again"):
-        measure(file, Machine())
-    measure(file, Machine())
-    assert len(findings.load(file).runs) == 3
-
-
-def test_on_another_machine_it_goes_on_and_names_both(file: File) -> None:
-    """A plan is never compared with a grid of other processors."""
-    with pytest.raises(KeyboardInterrupt):
-        measure(file, Machine(at=1, happens=interrupt))
-    measure(file, Machine("B"))
-    assert rendered(file).startswith("2 vCPUs of A, 4 GiB (1 runs); 2 vCPUs of B, 4 GiB (2 runs)")
-    found = findings.load(file)
-    assert [found.of_best(run) for run in found.runs] == [0.9] * 3
-    assert found.of_best(replace(found.runs[0], machine="2 vCPUs of B, 4 GiB")) is None
-
-
-def test_a_torn_last_line_is_counted_and_costs_no_other(file: File, tmp_path: Path) -> None:
-    measure(file, Machine())
-    with (tmp_path / "matrix.jsonl").open("ab") as torn:
-        torn.write(b'{"version":"0.28.0","rev')
-    assert (len(file.read().values), file.read().lost) == (6, [None])
-    measure(file, Machine(), runs=2)
-    assert (len(findings.load(file).runs), findings.load(file).lost) == (6, 1)
-
-
 def test_a_run_whose_process_was_killed_is_counted_and_holds_no_lock(file: File, tmp_path: Path) -> None:
     program = (
         "import os, signal, sys\nfrom pathlib import Path\nfrom pydantic import TypeAdapter\n"
@@ -157,14 +130,6 @@ def test_a_run_whose_process_was_killed_is_counted_and_holds_no_lock(file: File,
     assert [lost.begun for lost in file.read().lost if lost] == ["a cell"]
     measure(file, Machine())
     assert (len(findings.load(file).runs), findings.load(file).lost) == (3, 1)
-
-
-def test_runs_of_other_minor_versions_are_measured_again(file: File) -> None:
-    with file.measuring() as writer:
-        writer.append(replace(finding(CELLS[0]), version="0.1.0"))
-    machine = Machine()
-    measure(file, machine)
-    assert len(machine.runs) == 3
 
 
 def test_a_clock_that_jumps_costs_a_run_only_what_the_log_dates(

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from preflight.container.resources import Resources
-from training.seat import Wire
+from training.group import Wire
 from worker.features.groups.messages import MemberState
 from worker.jobs.context import JobContext
 

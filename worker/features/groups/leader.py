@@ -11,7 +11,7 @@ from preflight.container.resources import Resources
 from preflight.errors import GroupShort, PreflightError
 from preflight.files.journal import Record
 from preflight.redis.retry import REDIS
-from training.seat import Seat, Wire
+from training.group import Seat, Wire
 from worker.features.groups.decisions import MIN_REMAINING, goes_on_alone, leaving, offer, weigh
 from worker.features.groups.group_events import GroupEvents
 from worker.features.groups.messages import ORDER, REQUEST, Call, GroupRequest, Leave, Sealer, new_nonce

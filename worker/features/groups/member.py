@@ -12,19 +12,19 @@ from preflight.container.resources import detect
 from preflight.errors import PreflightError
 from preflight.files.journal import Record
 from preflight.redis.retry import PERMANENT_ERRORS, REDIS
-from training import seat as seats
 from training.catalog.names import stored_dataset, stored_path
 from training.data import prepare_child
 from training.data.dataset_info import DatasetInfo, read_info
 from training.data.dataset_store import checksum
 from training.data.prepare_child import PrepareRequest
+from training.group import MODULE as GROUP_MODULE
+from training.group import Seat
 from training.loop.child import REQUEST as TRAINING_REQUEST
 from training.loop.child import TrainingRequest
 from training.process.child import Child
 from training.process.fork_server.client import ForkServer
 from training.process.launch import environment_for
 from training.process.runner import TICK_SECONDS, read_to_end, run_child
-from training.seat import Seat
 from training.system.digests import Digests
 from worker.admission.limits import require_samples_within_limit
 from worker.broker.fencing import LEASE_MS
@@ -157,7 +157,7 @@ class Member:
         environment = environment_for(plan, job_environment(self.settings))
         try:
             with Child(
-                seats.MODULE, TRAINING_REQUEST.dump_json(training), self.directory, environment, task="training",
+                GROUP_MODULE, TRAINING_REQUEST.dump_json(training), self.directory, environment, task="training",
                 shares=self.settings.shares, server=self.server,
             ) as child:  # fmt: skip
                 read_to_end(child, self._check, self._on_record)

@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 from preflight.contract.plan import Plan
 from preflight.contract.spec import TrainSpec
 from preflight.redis.untrusted.values import Refused, as_json, as_whole
-from training.seat import Port, Ranks, Wire
+from training.group import Port, Ranks, Wire
 from worker.config.settings import Settings
 
 MAX_REQUEST_BYTES: Final = 16_384

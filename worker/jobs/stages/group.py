@@ -2,7 +2,7 @@
 
 from preflight.errors import PreflightError
 from preflight.files.journal import Record
-from training.seat import Seat
+from training.group import Seat
 
 
 class Group:

@@ -14,14 +14,13 @@ from preflight.contract.spec import TrainSpec
 from preflight.errors import ChildKilled, OutOfMemory, PreflightError
 from preflight.files.journal import Record
 from preflight.wire import TrainJob
-from training import seat as seats
 from training.data.dataset_info import DatasetInfo
+from training.group import MODULE as GROUP_MODULE
 from training.loop import child as training_child
 from training.loop.child import TrainingRequest
-from training.prediction import DEVIATION, Prediction
+from training.prediction import DEVIATION, Prediction, slowdown
 from training.process.launch import environment_for
 from training.process.runner import TICK_SECONDS
-from training.scaling import slowdown
 from worker.jobs.context import JobContext
 from worker.jobs.stages.child_runner import run_job_child
 from worker.jobs.stages.group import Group
@@ -138,7 +137,7 @@ class TrainingRun:
         body = training_child.REQUEST.dump_json(request)
         environment = environment_for(plan, context.environment)
         return run_job_child(
-            context, "training", training_child.MODULE if seat is None else seats.MODULE, body, environment,
+            context, "training", training_child.MODULE if seat is None else GROUP_MODULE, body, environment,
             on_record=self._on_record, check=self._check,
         )  # fmt: skip
 

@@ -12,7 +12,7 @@ import structlog
 
 from preflight.container.resources import SHORT, Resources, detect
 from preflight.wire import TrainJob
-from training.scaling import Speeds
+from training.prediction import Speeds
 from worker.state.packing.division import Claim, joining
 from worker.state.packing.ledger import Entry, Ledger, turn
 from worker.state.packing.share import ProcessorShare

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
-from training.scaling import Speeds, speed
+from training.prediction import Speeds, speed
 
 LEAST_GAIN: Final = 0.07
 """Share of what one training does on average that another one must bring: all share caches and memory, which the speeds

@@ -22,7 +22,7 @@ from preflight.container.resources import Resources
 from preflight.contract.spec import STRICT
 from preflight.files.atomic_files import read_text
 from preflight.files.locks import FLAGS, is_locked
-from training.scaling import Speeds
+from training.prediction import Speeds
 from worker.state.packing.division import Claim, divide_anyhow
 
 DIRECTORY: Final = "packing"

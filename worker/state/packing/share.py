@@ -10,7 +10,7 @@ from typing import Final
 
 from preflight.container.resources import Resources, detect, process_tree_bytes
 from preflight.numbers import plural
-from training.scaling import Speeds
+from training.prediction import Speeds
 from worker.state.packing.ledger import Entry, Known, Ledger
 from worker.state.packing.load import LoadMeter
 

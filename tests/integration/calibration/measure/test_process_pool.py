@@ -17,7 +17,7 @@ from support.worker.python_path import with_module
 from calibration.measure import process_pool as module
 from calibration.measure.backend import PlanFailed, WorkerLost
 from calibration.measure.child import MODULE
-from calibration.measure.process_pool import ProcessPool
+from calibration.measure.process_pool import ProcessPool, ProcessSettings
 from calibration.measure.protocol import BENCH, Bench, Measure
 from preflight.contract.plan import Plan
 from preflight.contract.spec import TrainSpec
@@ -70,7 +70,10 @@ def make(digits_store: DatasetInfo, tmp_path: Path) -> Iterator[Make]:
         directory = tmp_path / f"lab-{len(labs)}"
         directory.mkdir()
         tick = Tick()
-        labs.append(ProcessPool(spec, digits_store.path, directory, environment or dict(os.environ), tick))
+        settings = ProcessSettings(
+            store=digits_store.path, directory=directory, environment=environment or dict(os.environ)
+        )
+        labs.append(ProcessPool(spec, settings, tick))
         return labs[-1], tick
 
     yield made
@@ -110,17 +113,6 @@ def test_memory_evaluation_and_gradients_are_answered(lab: ProcessPool) -> None:
     assert len(processes()) == 1
 
 
-def test_starting_is_no_time_of_the_calibration(lab: ProcessPool) -> None:
-    """The import of torch is told apart, and the clock goes on without it."""
-    before = lab.now()
-    lab.validate(OWN, 1)
-    imported = lab.import_seconds
-    assert imported > 0
-    assert 0 <= before < lab.now()
-    lab.validate(OWN, 1)
-    assert lab.import_seconds == imported
-
-
 def test_only_settings_need_processes_of_their_own(lab: ProcessPool) -> None:
     """Plans of one setting share a process; of two, they have one each; `isolate` and `restart` end what they say."""
     for plan in (OWN, replace(OWN, memory_format="channels_last"), replace(OWN, threads=2)):
@@ -153,17 +145,6 @@ def test_a_killed_process_is_lost_and_the_next_question_gets_a_new_one(make: Mak
     measured = lab.measure(Measure(plan=OWN, steps=2, settle=0, warm_up=1))
     assert (len(measured.seconds), len(measured.warm)) == (2, 1)
     assert processes() != [first]
-
-
-def test_a_process_that_died_between_two_questions_is_lost(lab: ProcessPool) -> None:
-    """Nobody listens any more: that is found out, not waited for."""
-    lab.measure(Measure(plan=OWN, steps=1, settle=0, warm_up=1))
-    (process,) = processes()
-    process.kill()
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    with pytest.raises(WorkerLost):
-        lab.measure(Measure(plan=OWN, steps=1, settle=0, warm_up=1))
-    assert len(lab.measure(Measure(plan=OWN, steps=1, settle=0, warm_up=1)).seconds) == 1
 
 
 def test_a_stopped_process_is_ended_at_the_limit(make: Make) -> None:
@@ -287,7 +268,8 @@ def test_where_its_files_cannot_be_nothing_is_started(digits_store: DatasetInfo,
     (tmp_path / "calibration-1.request.json").symlink_to("/dev/full")
     (tmp_path / "file").write_bytes(b"")
     directory = tmp_path if reason == "No space left on device" else tmp_path / "file" / "lab"
-    with ProcessPool(SPEC, digits_store.path, directory, dict(os.environ), lambda: None) as lab:
+    settings = ProcessSettings(store=digits_store.path, directory=directory, environment=dict(os.environ))
+    with ProcessPool(SPEC, settings, lambda: None) as lab:
         with pytest.raises(WorkerLost, match=reason):
             lab.probe(OWN)
         assert processes() == []

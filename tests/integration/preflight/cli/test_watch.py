@@ -65,6 +65,7 @@ def test_watch_survives_an_outage_of_redis(
     assert "\x1b" not in after
 
 
+@pytest.mark.slow  # tests/unit/preflight/cli/watch/test_live.py has what is drawn
 @pytest.mark.usefixtures("signals_heard")
 def test_a_training_without_redis_is_drawn_in_a_terminal(
     environment: dict[str, str], start_terminal: StartTerminal

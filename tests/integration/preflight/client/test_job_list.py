@@ -133,11 +133,8 @@ def test_a_list_is_filtered_and_limited() -> None:
     (["--status", "runing"], "'runing' is not known (did you mean 'running'?); use some of queued, running"),
     (["--status", ""], "--status '' is not known"),
     (["--limit", "0"], "--limit is '0', but must be a whole number of at least 1"),
-    (["--limit", "many"], "--limit is 'many', but must be"),
     (["--limit", "10001"], "--limit is '10001', but must be a whole number of at least 1 and at most 10000"),
     (["--limit", "9" * 5000], f"--limit is '{'9' * 60}'..., but must be"),
-    (["--limit", "\u0663"], "--limit is '\u0663', but must be"),
-    (["--status", "x" * 5000], f"--status '{'x' * 60}'... is not known"),
 ])  # fmt: skip
 def test_an_invalid_status_or_limit_is_refused(arguments: list[str], words: str) -> None:
     result = run("jobs", *arguments)

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from redis import Redis
 from rq import Queue
-from rq.command import send_stop_job_command
 from rq.job import Job
 from support.web.service import serving
 from support.worker.command_line import run
@@ -19,8 +18,6 @@ from worker.config.settings import Settings
 
 OWN, RQS = "mine", "theirs"
 BOTH = (OWN, RQS)
-BOTH_SLOWLY = (pytest.param(OWN, marks=pytest.mark.slow), RQS)
-"""For tests that train."""
 LONG = 10_000
 """Epochs of a job that is to be stopped."""
 
@@ -108,15 +105,14 @@ def test_a_search_passes_over_what_is_no_job(client: Client, queue: Queue, raw: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("given", BOTH_SLOWLY)
 def test_a_job_is_followed_from_the_queue_on(
-    client: Client, queue: Queue, given: str, settings: Settings, tmp_path: Path, start_worker: StartWorker
+    client: Client, queue: Queue, settings: Settings, tmp_path: Path, start_worker: StartWorker
 ) -> None:
-    """By RQ's id, too, which leads to its events once a worker has taken it."""
+    """By RQ's id, which leads to its events once a worker has taken it."""
     enqueue(queue)
-    with serving(settings, tmp_path) as service, service.events(given) as events:
+    with serving(settings, tmp_path) as service, service.events(RQS) as events:
         worker = start_worker("--burst")
-        assert types(client, given)[-1] == "training_done", worker.output()
+        assert types(client, RQS)[-1] == "training_done", worker.output()
         sent = [kind for _, kind, _ in events]
         assert (sent[0], sent[-2:]) == ("job_started", ["training_done", "end"])
 
@@ -142,17 +138,8 @@ def test_a_finished_job(
             assert service.ask("POST", f"/v1/jobs/{job_id}/cancel", {}).status == 409
 
 
-def test_an_id_of_rqs_own(client: Client, queue: Queue, run_worker: RunWorker) -> None:
-    rq_id = enqueue(queue, None).id
-    run_worker()
-    assert client.status(rq_id) == client.status(OWN)
-    assert client.status(OWN).rq_id == rq_id
-    assert set(listed(client)) == {OWN}
-
-
-@pytest.mark.parametrize("given", BOTH_SLOWLY)
 def test_a_running_job_is_cancelled(
-    client: Client, queue: Queue, given: str, settings: Settings, tmp_path: Path, start_worker: StartWorker
+    client: Client, queue: Queue, settings: Settings, tmp_path: Path, start_worker: StartWorker
 ) -> None:
     enqueue(queue, epochs=LONG)
     start_worker()
@@ -163,39 +150,28 @@ def test_a_running_job_is_cancelled(
         workers = service.ask("GET", "/v1/overview")["workers"]
         assert isinstance(workers, list)
         assert [worker["job_id"] for worker in workers] == [OWN]
-        answer = service.ask("POST", f"/v1/jobs/{given}/cancel", {})
+        answer = service.ask("POST", f"/v1/jobs/{RQS}/cancel", {})
         assert (answer.status, answer["job_id"]) == (202, OWN)
-    assert wait_for(client, given).status == "cancelled"
+    assert wait_for(client, RQS).status == "cancelled"
     wait_until(lambda: not client.is_active(OWN))
     assert_one_job(client, "cancelled", 3)
 
 
-def test_a_running_job_is_stopped_by_rq(client: Client, queue: Queue, raw: Redis, start_worker: StartWorker) -> None:
-    enqueue(queue, epochs=LONG)
-    start_worker()
-    wait_for(client, OWN, "running")
-    send_stop_job_command(raw, RQS)
-    assert wait_for(client, RQS).status == "cancelled"
-    wait_until(lambda: not raw.exists(keys.cancel(OWN), keys.cancel(RQS)))
-
-
-@pytest.mark.parametrize("given", BOTH)
-def test_a_waiting_job_is_cancelled(client: Client, queue: Queue, given: str, run_worker: RunWorker) -> None:
+def test_a_waiting_job_is_cancelled(client: Client, queue: Queue, run_worker: RunWorker) -> None:
     enqueue(queue)
-    assert run("cancel", given).exit_code == 0
+    assert run("cancel", RQS).exit_code == 0
     assert queue.job_ids == []
     assert_one_job(client, "cancelled", 3)
     run_worker()
     assert client.status(RQS).attempt == 0
 
 
-@pytest.mark.parametrize("given", BOTH_SLOWLY)
 def test_a_worker_reads_a_cancellation_of_either_id(
-    client: Client, queue: Queue, raw: Redis, given: str, run_worker: RunWorker
+    client: Client, queue: Queue, raw: Redis, run_worker: RunWorker
 ) -> None:
     """As a producer leaves it who may not change the queue, or who lost the race with the worker."""
     enqueue(queue, epochs=LONG)
-    raw.hset(keys.cancel(given), "by", "producer")
+    raw.hset(keys.cancel(RQS), "by", "producer")
     run_worker()
     assert_one_job(client, "cancelled", 3)
     assert not raw.exists(keys.cancel(OWN), keys.cancel(RQS))
@@ -205,21 +181,6 @@ def test_a_refused_job(client: Client, queue: Queue, run_worker: RunWorker) -> N
     enqueue(queue, epochs=5)
     run_worker({"PREFLIGHT_MAX_EPOCHS": "1"})
     assert assert_one_job(client, "failed", 1).reason == "invalid_config"
-
-
-@pytest.mark.slow
-def test_a_refused_job_without_a_valid_id(client: Client, queue: Queue, run_worker: RunWorker) -> None:
-    """It has RQ's."""
-    queue.enqueue(FUNCTION, {**digits_job().model_dump(mode="json"), "job_id": "a/b"}, job_id=RQS)
-    run_worker()
-    assert (client.status(RQS).status, client.status(RQS).field) == ("failed", "job_id")
-    assert set(listed(client)) == {RQS}
-
-
-def test_a_job_that_fails(client: Client, queue: Queue, run_worker: RunWorker) -> None:
-    enqueue(queue, epochs=LONG, timeout=1)
-    run_worker()
-    assert assert_one_job(client, "failed", 1).reason == "timeout"
 
 
 @pytest.mark.slow
@@ -287,23 +248,17 @@ def test_a_payload_claims_the_id_of_a_finished_job(client: Client, queue: Queue,
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("epochs", [4, 5])
-def test_a_payload_claims_the_id_of_a_waiting_job(
-    client: Client, queue: Queue, epochs: int, run_worker: RunWorker
-) -> None:
-    """It is taken first, and refused: by its contents, or for the id."""
-    for rq_id in ("victim", "x"):
-        payload = digits_job(job_id="victim", epochs=epochs if rq_id == "x" else 1).model_dump(
-            mode="json", exclude_unset=True
-        )
+def test_a_payload_claims_the_id_of_a_waiting_job(client: Client, queue: Queue, run_worker: RunWorker) -> None:
+    """It is taken first, and refused for the id."""
+    for rq_id, epochs in (("victim", 1), ("x", 4)):
+        payload = digits_job(job_id="victim", epochs=epochs).model_dump(mode="json", exclude_unset=True)
         queue.enqueue(FUNCTION, payload, job_id=rq_id, at_front=True, result_ttl=600)
-    run_worker({"PREFLIGHT_MAX_EPOCHS": "4"})
+    run_worker()
     assert (client.status("victim").status, client.status("victim").rq_id) == ("finished", None)
     assert (client.status("x").job_id, client.status("x").status, client.status("x").reason) == (
         "x", "failed", "invalid_config",
     )  # fmt: skip
-    assert client.status("x").field == ("job_id" if epochs == 4 else "epochs")
+    assert client.status("x").field == "job_id"
 
 
 @pytest.mark.slow

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from redis import Redis
 from support.worker.services import StartWorker, digits_job, wait_for, wait_until
-from support.worker.survival import FREQUENT, assert_nothing_duplicated, long_job, until_checkpoint
+from support.worker.survival import assert_nothing_duplicated, until_checkpoint
 
 from preflight import Client
 from tools.faults.machines import Proxy, RedisServer
@@ -45,28 +44,6 @@ def test_a_job_that_ends_without_redis_is_finished(
     assert (state.status, state.attempt) == ("finished", 1)
     assert_nothing_duplicated(client, "job")
     assert (settings.artifact_dir / "job" / "manifest.json").exists()
-
-
-@pytest.mark.slow  # tests/acceptance/test_faults.py empties Redis, too
-def test_an_emptied_redis_gets_events_and_jobs(server: RedisServer, client: Client, start_worker: StartWorker) -> None:
-    client.enqueue(long_job("running"), ensure=True)
-    client.enqueue(digits_job(job_id="waiting"), ensure=True)
-    worker = start_worker(environment={"PREFLIGHT_REDIS_URL": server.url, **FREQUENT})
-    until_checkpoint(client, "running", 1)
-    server.kill()
-    server.empty()
-    server.start()
-    assert client.status("waiting").status == "unknown"
-    assert "waiting" in client.resubmit()
-    assert wait_for(client, "running").status == "finished"
-    assert wait_for(client, "waiting").status == "finished"
-    events = assert_nothing_duplicated(client, "running")
-    assert events[0].type == "job_started"
-    assert "redis_data_loss_detected" in worker.output()
-    assert Redis.from_url(server.url).scard("rq:workers") == 1
-    assert client.resubmit() == []
-    assert list(client._outbox.ids()) == []
-    assert worker.process.poll() is None
 
 
 def test_without_redis_ensure_keeps_the_job(server: RedisServer, client: Client, start_worker: StartWorker) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import struct
 import subprocess
 import sys
@@ -16,9 +15,8 @@ from pydantic import JsonValue
 from safetensors.numpy import load_file
 from support.calibration.odd_findings import finding
 from support.web.pages import Page
-from support.worker.services import StartWorker, digits_job, wait_until
+from support.worker.services import digits_job
 
-from preflight import Client
 from preflight.errors import PreflightError
 from training.artifacts.evaluation import EVALUATION
 from training.artifacts.model_dir import MANIFEST, REPORT
@@ -27,13 +25,10 @@ from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import open_dataset
 from training.process.child import Child
 from training.process.runner import iter_records
-from worker.config.settings import Settings
 from worker.features.report import child as report_child
 from worker.features.report.request import REQUEST, ReportRequest
 
 pytestmark = pytest.mark.covers_children
-
-REPORTING = {"PREFLIGHT_REPORT": "auto"}
 NASTY = "</title><script>alert('x')</script>$\\frac{1}{0}$"
 
 
@@ -192,19 +187,3 @@ def test_an_export_that_says_something_else_is_refused(
         list(model.parameters())[-2].neg_()
     with pytest.raises(PreflightError, match=r"it takes test sample \d+ for another class than the model does"):
         largest_difference(model, exported, store.test_images, 1)
-
-
-@pytest.mark.slow
-def test_a_redeploy_in_the_report_loses_nothing(settings: Settings, client: Client, start_worker: StartWorker) -> None:
-    """The job has its result by then; the next worker makes the report."""
-    client.enqueue(digits_job(job_id="late"))
-    worker = start_worker("--burst", environment=REPORTING)
-    begun = settings.state_dir / "jobs" / "late" / "1" / "worker-report-child.request.json"
-    wait_until(begun.exists, 60)
-    worker.process.send_signal(signal.SIGTERM)
-    assert worker.wait() == 0
-    assert client.status("late").status == "finished"
-    assert not (settings.artifact_dir / "late" / REPORT).exists()
-    start_worker("--burst", environment=REPORTING)
-    wait_until((settings.artifact_dir / "late" / REPORT).is_file, 60)
-    assert [event.epoch for event in client.events("late") if event.type == "epoch_done"] == [1]

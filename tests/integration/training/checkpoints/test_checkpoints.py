@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ import pytest
 
 from preflight.contract.plan import Plan
 from preflight.contract.spec import TrainSpec
-from preflight.errors import ArtifactError, ChildKilled, ChildStopped, InvalidConfig, PreflightError
+from preflight.errors import ArtifactError, ChildStopped, InvalidConfig, PreflightError
 from preflight.files.journal import Record
 from training.artifacts.model_dir import read_manifest
 from training.artifacts.publish import publish
@@ -26,7 +25,6 @@ from training.system.digests import Digests
 
 SPEC = TrainSpec(dataset="digits", model="cnn-small-valid", epochs=8, batch_size=32, deterministic=True)
 PLAN = Plan(threads=1, micro_batch=32, memory_format="channels_last")
-STEPS = 1350 // 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,56 +58,6 @@ class Job:
 @pytest.fixture
 def job(tmp_path: Path, digits_store: DatasetInfo) -> Job:
     return Job(tmp_path / "job", digits_store)
-
-
-def position(record: Record) -> int:
-    """Return the steps done in all at a `checkpoint` or `resumed` record."""
-    match record.payload:
-        case {"epoch": int(epochs), "step": int(steps)}:
-            return epochs * STEPS + steps
-    raise AssertionError(record)
-
-
-@pytest.mark.slow  # tests/acceptance/test_faults.py kills training children, too
-def test_killed_twice_it_ends_with_the_same_model(job: Job, tmp_path: Path) -> None:
-    """SIGKILL after a checkpoint, two times over: each attempt goes on, and the model is the undisturbed one's."""
-    other = Job(tmp_path / "undisturbed", job.store)
-    *_, undisturbed = other.finish(other.request(1))
-    reached = 0
-    for attempt in (1, 2):
-        with job.start(job.request(attempt)) as child, pytest.raises(ChildKilled, match="SIGKILL"):
-            for record in iter_records(child, lambda: None):
-                if record.kind == "resumed":
-                    assert position(record) >= reached > 0
-                if record.kind == "checkpoint" and position(record) > reached + STEPS:
-                    reached = position(record)
-                    assert child.pid is not None
-                    os.kill(child.pid, signal.SIGKILL)
-    records = job.finish(job.request(3))
-    assert [record.kind for record in records[:3]] == ["start", "model", "resumed"]
-    assert position(records[2]) >= reached > 2 * STEPS
-    epochs = [record.payload["epoch"] for record in records if record.kind == "epoch"]
-    assert epochs == list(range(reached // STEPS + 1, 9))
-    done = records[-1].payload
-    assert (done["epochs"], done["model_sha256"]) == (8, undisturbed.payload["model_sha256"])
-    left = {path.name for path in (job.directory / "state").rglob("checkpoint-*")}
-    assert len(left) == 4
-
-
-@pytest.mark.slow
-def test_asked_to_stop_it_saves_first(job: Job) -> None:
-    """SIGTERM ends the step, writes a checkpoint at it, and then the child is ChildStopped; the next goes on there."""
-    hour = replace(job, seconds=3600.0)
-    heard: list[Record] = []
-    with hour.start(hour.request(1)) as child, pytest.raises(ChildStopped) as stopped:
-        for record in iter_records(child, lambda: None):
-            heard.append(record)
-            if record.kind == "progress":
-                child.ask_to_stop()
-    after = int(stopped.value.message.split()[3])
-    assert (heard[-1].kind, position(heard[-1])) == ("checkpoint", after)
-    resumed = [position(record) for record in hour.finish(hour.request(2)) if record.kind == "resumed"]
-    assert resumed == [after]
 
 
 def test_a_finished_model_is_whole_where_it_is_published(job: Job) -> None:

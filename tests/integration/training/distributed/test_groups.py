@@ -103,9 +103,9 @@ def same(some: dict[str, Tensor], others: dict[str, Tensor]) -> bool:
 
 @pytest.mark.parametrize(("members", "spec"), [
     (1, replace(PLAIN, optimizer="muon", class_weights="balanced", metric="macro_f1")),
-    pytest.param(1, replace(PLAIN, sampler="balanced"), marks=pytest.mark.slow),
-    pytest.param(3, replace(PLAIN, optimizer="muon"), marks=pytest.mark.slow),
+    (3, replace(PLAIN, sampler="balanced", optimizer="muon")),
 ])  # fmt: skip
+@pytest.mark.slow  # test_ranks.py has the gradients
 def test_a_group_learns_what_one_learns_alone(
     table: Table, tmp_path: Path, install_package: Callable[..., None], members: int, spec: TrainSpec
 ) -> None:
@@ -128,9 +128,9 @@ def test_a_group_learns_what_one_learns_alone(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("members", [1, 2])
-def test_deterministic_groups_repeat_themselves_to_the_bit(table: Table, members: int) -> None:
+def test_deterministic_groups_repeat_themselves_to_the_bit(table: Table) -> None:
     """Undisturbed, after a member was killed and another one came, and after the leader was killed."""
+    members = 2
     table.spec = replace(SPEC, epochs=6, deterministic=True)
     table.least = table.most = table.awaited = members + 1
     table.checkpoint_seconds = 0.1
@@ -179,22 +179,19 @@ def replace_table(table: Table, name: str) -> Table:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("who", ["agent", pytest.param("rank", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("how", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGSTOP])
-def test_a_group_goes_on_without_a_member(table: Table, who: str, how: signal.Signals) -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_group_goes_on_without_a_member(table: Table, how: signal.Signals) -> None:
     """A member that is killed or hangs: the leader resumes its last checkpoint."""
     table.spec, table.checkpoint_seconds = LONG, 0.1
     leader, member = seated(table)
     at_work(leader)
     assert member.child.pid is not None
-    rank = rank_of(member)
-    processes = [psutil.Process(member.child.pid), rank] if how == signal.SIGSTOP else [rank]
-    target = psutil.Process(member.child.pid) if who == "agent" else rank
-    for process in processes if how == signal.SIGSTOP else [target]:
+    processes = [psutil.Process(member.child.pid), rank_of(member)]
+    for process in processes if how == signal.SIGSTOP else processes[:1]:
         process.send_signal(how)
     leader.until(lambda: names(leader.of("group")[-1]) == ["leader"])
     leader.told("resumed")
-    for process in processes if how == signal.SIGSTOP else []:
+    for process in processes if how == signal.SIGSTOP else ():
         process.send_signal(signal.SIGKILL)
     leader.told("epoch", len(leader.of("epoch")) + 1)
 
@@ -230,18 +227,6 @@ def test_a_killed_agent_leaves_no_process(table: Table) -> None:
         member.told("done")
     gone, alive = psutil.wait_procs(processes, timeout=20)
     assert (len(gone), alive) == (2, [])
-
-
-@pytest.mark.slow
-def test_an_agent_ends_as_its_rank_does(table: Table) -> None:
-    """As by the out-of-memory killer, whose kills the supervisor counts for the agent's exit code."""
-    table.spec, table.least = LONG, 2
-    leader, _ = seated(table)
-    at_work(leader)
-    os.kill(rank_of(leader).pid, signal.SIGKILL)
-    with pytest.raises(ChildKilled):
-        leader.told("done")
-    assert leader.child.exit_status().returncode == -signal.SIGKILL
 
 
 @pytest.mark.slow

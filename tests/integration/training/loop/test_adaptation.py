@@ -65,6 +65,7 @@ def test_a_training_that_is_far_too_slow_tries_one_thread(digits_store: DatasetI
     assert len(warnings) == len(causes - {"adapted"})  # a busy machine may be slow only after the first change
 
 
+@pytest.mark.slow  # tests/unit/training/loop/test_plan_tuner.py has the decision
 def test_a_deterministic_training_is_only_compared(digits_store: DatasetInfo, tmp_path: Path) -> None:
     """For longer than the other one takes to race, nothing is changed."""
     spec = dataclasses.replace(SPEC, deterministic=True)

@@ -69,6 +69,7 @@ def processors() -> list[int]:
     return allowed[:2]
 
 
+@pytest.mark.slow  # tests/unit/training/loop/test_limit_watch.py has the decision
 @pytest.mark.usefixtures("processors")
 def test_a_lowered_quota_is_told_with_a_new_prediction(tmp_path: Path) -> None:
     """As `docker update --cpus 0.5` does it."""
@@ -86,21 +87,6 @@ def test_a_lowered_quota_is_told_with_a_new_prediction(tmp_path: Path) -> None:
     assert isinstance(new, float)
     assert isinstance(old, float)
     assert new > old
-
-
-@pytest.mark.slow
-def test_a_shrunk_cpuset_is_told(tmp_path: Path, processors: list[int]) -> None:
-    """As `docker update --cpuset-cpus 0` does it."""
-    with new_cgroup("cpuset") as group:
-        (group / "cpuset.mems").write_text((group.parent / "cpuset.mems").read_text())
-        (group / "cpuset.cpus").write_text(",".join(map(str, processors)))
-        with training(group, tmp_path) as log:
-            until(log, "progress")
-            (group / "cpuset.cpus").write_text(str(processors[0]))
-            reason, record = adapted(log)
-            until(log, "epoch_done")
-    assert reason.startswith("the container's limit was changed from 2 to 1 CPU")
-    assert record["after"] == 1
 
 
 def test_memory_that_is_taken_away_makes_the_micro_batch_smaller(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from preflight.errors import (
     ERRORS_BY_REASON,
     ChildFailed,
     ChildKilled,
-    ChildStopped,
     DatasetError,
     InvalidConfig,
     OutOfMemory,
@@ -138,20 +137,6 @@ def test_a_training_that_learned_nothing_says_so(digits_store: DatasetInfo, tmp_
     assert f"the most frequent class alone is {share:.1%} of them" in message
 
 
-def test_a_killed_training_raises_child_killed(digits_store: DatasetInfo, tmp_path: Path) -> None:
-    """Its records are read before."""
-    seen: list[Record] = []
-    with training(digits_store, tmp_path, dataclasses.replace(SPEC, epochs=10_000)) as child:
-        with pytest.raises(ChildKilled, match=r"training\.loop\.child process was killed \(SIGKILL\)"):
-            for record in iter_records(child, nothing):
-                seen.append(record)
-                if record.kind == "progress":
-                    os.kill(pid(child), signal.SIGKILL)
-        assert gone(pid(child))
-    assert [record.kind for record in seen[:3]] == ["start", "model", "progress"]
-    assert not (tmp_path / "model").exists()
-
-
 def test_an_invalid_request_raises_with_its_field(digits_store: DatasetInfo, tmp_path: Path) -> None:
     with (
         training(digits_store, tmp_path, dataclasses.replace(SPEC, batch_size=1351)) as child,
@@ -159,19 +144,6 @@ def test_an_invalid_request_raises_with_its_field(digits_store: DatasetInfo, tmp
     ):
         list(iter_records(child, nothing))
     assert caught.value.field == "batch_size"
-
-
-def test_a_training_stops_after_its_step(digits_store: DatasetInfo, tmp_path: Path) -> None:
-    last = 0.0
-    with training(digits_store, tmp_path, dataclasses.replace(SPEC, epochs=10_000)) as child:
-        with pytest.raises(ChildStopped, match=r"stopped after step (\d+) of 210000 by a signal") as caught:
-            for record in iter_records(child, nothing):
-                if record.kind == "progress" and not last:
-                    last = (number(record.payload["epoch"]) - 1) * 21 + number(record.payload["step"])
-                    child.ask_to_stop()
-        assert child.exit_status().returncode == 1
-    assert last <= int(caught.value.message.split()[3]) < 210_000
-    assert not (tmp_path / "model").exists()
 
 
 def test_a_preparation_child_writes_the_data_set(tmp_path: Path) -> None:
@@ -322,6 +294,7 @@ def test_a_failed_allocation_raises_out_of_memory(start: Start, statements: str,
     assert caught.value.message.endswith("; use a smaller batch_size or give the container more memory")
 
 
+@pytest.mark.parametrize("start", ["forked"], indirect=True)
 def test_a_failed_allocation_on_a_gpu_names_the_gpu(start: Start) -> None:
     """As PyTorch raises it, and so that the supervisor halves the micro-batch."""
     message = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 139.80 GiB"

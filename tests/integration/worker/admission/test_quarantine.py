@@ -104,7 +104,7 @@ rest: st.SearchStrategy[Fields] = st.dictionaries(names | st.binary(max_size=9),
 ids = st.sampled_from(["A.b-c_9", "..", "", "a:b", "a b", "a\n", "x" * 65, "../a", "é", b"\xff", b"a"]) | st.binary()
 
 
-@hypothesis_settings(max_examples=500)
+@hypothesis_settings(max_examples=200)
 @given(job_id=st.just("a") | ids, stored=rest, data=st.none() | data)
 @example("a", {}, zlib.compress(b"[" * 10**8))
 @example("a", {"timeout": b"9" * 300_000}, PAYLOAD)
@@ -114,7 +114,7 @@ def test_any_hash_is_a_job_or_poison(redis_url: str, job_id: bytes | str, stored
 
 
 @pytest.mark.slow
-@hypothesis_settings(max_examples=500)
+@hypothesis_settings(max_examples=200)
 @given(call=calls, stored=rest, key=st.none() | st.just("sixteen letters!"))
 def test_any_call_is_a_job_or_refused(redis_url: str, call: object, stored: Fields, key: str | None) -> None:
     assert_known_outcome(redis_url, "a", {**stored, "data": as_json(call), "timeout": b"180"}, key)

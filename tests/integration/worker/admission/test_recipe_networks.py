@@ -12,23 +12,18 @@ from worker.state.paths import has_attempts
 NAMED = {"model": "cnn-small-valid"}
 
 
-def test_a_queued_job_is_refused_by_name(client: Client, run_worker: RunWorker) -> None:
-    """And one with its recipe is trained, as 0.25.1 enqueued it."""
-    client.enqueue(digits_job(job_id="named", **NAMED))
+def test_a_queued_job_is_refused_by_name(client: Client, raw: Redis, run_worker: RunWorker) -> None:
+    """A fence of a wrong type is no beginning; a job with its recipe is trained, as 0.25.1 enqueued it."""
+    for job_id in ("named", "fenced"):
+        client.enqueue(digits_job(job_id=job_id, **NAMED))
+    raw.set(keys.fence("fenced"), "a text")
     fields = {"type": "preflight.train.v1", "dataset": "digits", "recipe": "fast", "max_steps": 5, "calibrate": False}
     client.enqueue(type(digits_job()).model_validate({**fields, "job_id": "recipe"}))
     run_worker()
     refused = client.status("named")
-    assert refused.status == "failed"
+    assert refused.status == client.status("fenced").status == "failed"
     assert "leave out model and set recipe to 'fast'" in str(refused)
     assert client.status("recipe").status == "finished"
-
-
-def test_a_fence_of_a_wrong_type_is_no_beginning(client: Client, raw: Redis, run_worker: RunWorker) -> None:
-    client.enqueue(digits_job(job_id="named", **NAMED))
-    raw.set(keys.fence("named"), "a text")
-    run_worker()
-    assert client.status("named").status == "failed"
 
 
 @pytest.mark.slow

@@ -124,17 +124,6 @@ def test_the_next_sink_publishes_the_spool_of_one_without_redis(first: Attempt, 
     assert first.events == ones(1, 2, 3, 4, 5)
 
 
-def test_a_stopped_redis_gets_each_event_once(own: Attempt, server: RedisServer) -> None:
-    """SIGSTOP: it executes a call that timed out, and the same call again."""
-    own.publish(1)
-    server.halt()
-    own.publish(2, 3)
-    assert not own.sink.publish_pending()
-    server.go_on()
-    own.publish_all()
-    assert own.events == ones(1, 2, 3)
-
-
 @pytest.mark.parametrize("refusing", [out_of_memory, read_only])
 def test_a_full_or_read_only_redis_is_retried(
     own: Attempt, refusing: Callable[[Redis], AbstractContextManager[None]]

@@ -8,16 +8,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from redis import Redis
-from support.worker.services import digits_job
 
 from preflight.contract.plan import Plan
 from preflight.contract.spec import TrainSpec
-from training.artifacts.model_dir import MODEL, save
 from training.checkpoints.files import tensors_of
 from training.checkpoints.format import CHECKPOINT, Checkpoint
 from training.data import dataset_store
@@ -33,7 +30,6 @@ from worker.jobs import heartbeat
 from worker.jobs.context import JobContext
 from worker.jobs.heartbeat import AttemptHeartbeat
 from worker.jobs.stages.planning import resume_points
-from worker.jobs.stages.publishing import recover_published
 from worker.state.control import StopSignal
 from worker.state.paths import open_paths
 from worker.state.spool import Spool
@@ -120,26 +116,3 @@ def test_while_a_checkpoint_is_hashed(context: JobContext, connection: Redis, in
     a_checkpoint(context.paths.job, info, dataset_store.checksum(info, Digests()), size)
     with assert_not_taken_over(connection):
         assert resume_points(context, SPEC, info) == []
-
-
-@pytest.mark.slow
-@pytest.mark.slow
-def test_while_a_data_set_is_hashed(
-    context: JobContext, connection: Redis, info: DatasetInfo, size: int, tmp_path: Path
-) -> None:
-    a_checkpoint(context.paths.job, info, "0" * 64, 10)
-    large = tmp_path / "large.safetensors"
-    large.write_bytes(info.path.read_bytes())
-    with large.open("r+b") as file:
-        file.truncate(size)
-    with assert_not_taken_over(connection):
-        assert resume_points(context, SPEC, replace(info, path=large)) == []
-
-
-@pytest.mark.slow
-def test_while_a_published_model_is_hashed(context: JobContext, connection: Redis, size: int) -> None:
-    save(context.paths.artifact, (b"x",), {"job_id": "job", "attempt": 1})
-    with (context.paths.artifact / MODEL).open("r+b") as file:
-        file.truncate(size)
-    with assert_not_taken_over(connection):
-        assert recover_published(context, digits_job(job_id="job")) is None

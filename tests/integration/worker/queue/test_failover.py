@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from redis import Redis
 from rq.command import send_shutdown_command
-from support.groups.jobs import group_job, start_group, until_formed
 from support.web.service import serving
 from support.worker.services import StartWorker, Worker, digits_job, wait_for, wait_until
 from support.worker.survival import FREQUENT, assert_nothing_duplicated, long_job, until_checkpoint
@@ -104,21 +103,6 @@ def test_a_running_job_goes_on_at_the_new_primary(pair: Pair, client: Client, wo
 
 
 @pytest.mark.slow
-def test_a_group_trains_on_through_a_failover(pair: Pair, client: Client, start_worker: StartWorker) -> None:
-    """Leader and member lose the primary at once; neither leaves, and nothing is trained again."""
-    workers = start_group(start_worker, 2, PREFLIGHT_REDIS_URL=pair.proxy.url)
-    client.enqueue(group_job("job", 2))
-    until_formed(client, "job", 2)
-    pair.fail_over()
-    print(f"the next event came after {seconds_to_next_event(pair, 'job'):.1f} s")
-    assert wait_for(client, "job").status == "finished"
-    events = assert_nothing_duplicated(client, "job")
-    assert {event.attempt for event in events} == {1}
-    assert [event.type for event in events].count("group_formed") == 1
-    assert [worker.process.poll() for worker in workers] == [None, None]
-
-
-@pytest.mark.slow
 def test_streams_go_on_from_the_new_primary(
     pair: Pair, settings: Settings, tmp_path: Path, client: Client, worker: Worker
 ) -> None:
@@ -153,36 +137,3 @@ def test_streams_go_on_from_the_new_primary(
         assert wait_for(client, "other").status == "cancelled"
         assert b'"other"' in service.ask("GET", "/v1/search").body
     assert worker.process.poll() is None
-
-
-@pytest.mark.slow
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("lost", ["all of the job", pytest.param("events", marks=pytest.mark.slow), "the end"])
-def test_what_the_replica_did_not_have_is_restored(pair: Pair, client: Client, worker: Worker, lost: str) -> None:
-    """An unplanned failover loses what was not replicated; the spool of the worker has it."""
-    if lost == "all of the job":
-        pair.lag()
-    client.enqueue(long_job("job"))
-    until_checkpoint(client, "job", 1)
-    if lost != "all of the job":
-        pair.lag()
-        until_checkpoint(client, "job", 3)
-    if lost == "the end":
-        assert wait_for(client, "job").status == "finished"
-    before = client.lifecycle_events("job")
-    replicated = events_of(pair.replica, "job")
-    pair.fail_over_behind()
-    print(f"the next event came after {seconds_to_next_event(pair, 'job', replicated):.1f} s")
-    assert wait_for(client, "job").status == "finished"
-    events = assert_nothing_duplicated(client, "job")
-    gone = [event for event in before if event not in events]
-    if lost == "the end":  # its spool may be deleted: then the next attempt finds the model and ends the job
-        assert gone in ([], [before[-1]])
-        assert before[-1].type == events[-1].type == "training_done"
-        assert events[-1].model_sha256 == before[-1].model_sha256
-    else:
-        assert gone == []
-    assert Redis.from_url(pair.primary.url).hget(keys.rq_job("job"), "status") == b"finished"
-    if lost != "the end":
-        assert {event.attempt for event in events} == {1}
-        assert "redis_data_loss_detected" in worker.output()

@@ -123,40 +123,6 @@ def test_a_long_unknown_field_is_refused(raw: Redis, queue: Queue, client: Clien
     assert raw.hlen(keys.QUARANTINE) == 0
 
 
-@pytest.mark.slow
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("ttl", [0, 60])
-def test_a_requeued_job_ends_once_with_any_result_ttl(
-    ttl: int, raw: Redis, queue: Queue, client: Client, start_worker: StartWorker, run_worker: RunWorker
-) -> None:
-    enqueue(queue, "j", {"result_ttl": ttl}, epochs=10_000)
-    worker = start_worker()
-    assert any(event.type == "progress" for event in client.events("j", timeout=60))
-    worker.stop()
-    assert queue.get_job_ids() == ["j"]
-    assert not raw.exists(keys.rq_executions("j"))
-    client.cancel("j")
-    enqueue(queue, "k", {"result_ttl": ttl}, job_id="k")
-    run_worker()
-    assert events_of(client, "j")[-1] == "job_cancelled"
-    assert events_of(client, "k").count("training_done") == 1
-    assert_empty(queue)
-
-
-def test_a_job_fails_once_with_any_failure_ttl(raw: Redis, queue: Queue, client: Client, run_worker: RunWorker) -> None:
-    """Refused at admission, or failed while it ran."""
-    for ttl in (0, 60, -1):
-        enqueue(queue, f"refused{ttl}", {"failure_ttl": ttl}, epochs=0)
-        enqueue(queue, f"fails{ttl}", {"failure_ttl": ttl}, batch_size=60_000)
-    run_worker()
-    for ttl in (0, 60, -1):
-        for job_id in (f"refused{ttl}", f"fails{ttl}"):
-            (event,) = [event for event in client.lifecycle_events(job_id) if event.type == "job_failed"]
-            assert event.reason == "invalid_config"
-            assert raw.exists(f"rq:job:{job_id}") == (ttl != 0)
-    assert_empty(queue)
-
-
 def test_a_newer_versions_result_is_recorded(raw: Redis, queue: Queue, client: Client, run_worker: RunWorker) -> None:
     result = TrainResult(job_id="j", attempt=1, status="finished", test_accuracy=0.5)
     raw.set(keys.result("j"), json.dumps({**result.model_dump(mode="json"), "new": {"of": "0.99"}}))

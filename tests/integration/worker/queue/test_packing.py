@@ -1,9 +1,7 @@
 """Jobs that run at the same time on one host: a real worker, its companion, a real Redis."""
 
-import signal
 from collections.abc import Iterator
 
-import psutil
 import pytest
 from pydantic import TypeAdapter
 from redis import Redis
@@ -86,23 +84,6 @@ def test_a_stop_saves_both_jobs_and_leaves_them_in_their_order(
         kinds = [event.type for event in history(connection, job_id)]
         assert kinds[-1] == "job_interrupted"
         assert "checkpoint_saved" in kinds
-
-
-@pytest.mark.slow
-def test_a_companion_that_dies_loses_no_job(client: Client, packing: Worker) -> None:
-    """Its job is reclaimed by the worker that started it, and the other one gets its processors back."""
-    client.enqueue(digits_job(job_id="long", epochs=400, plan={"threads": 2}))
-    client.enqueue(digits_job(job_id="struck", epochs=20, plan={"threads": 2}))
-    wait_until(lambda: client.status("struck").step is not None, seconds=60)
-    pid = int((client.status("struck").worker or "").split(".")[-2])
-    assert pid in {child.pid for child in psutil.Process(packing.process.pid).children()}
-    psutil.Process(pid).send_signal(signal.SIGKILL)
-    assert wait_for(client, "struck").status == "finished", packing.output()
-    assert client.status("struck").attempt == 2
-    assert client.status("long").attempt == 1
-    client.cancel("long")
-    wait_for(client, "long")
-    packing.stop()
 
 
 def test_a_suspended_queue_starts_no_second_job(client: Client, packing: Worker, raw: Redis) -> None:

@@ -183,6 +183,9 @@ def test_an_id_is_unique(raw: Redis, queue: Queue, client: Client, run_worker: R
     for _ in range(2):
         run_worker()
         assert (client.status("j").attempt, stored(raw, "j").get_status()) == (1, JobStatus.FINISHED)
+        result = client.result("j")
+        assert result is not None
+        assert stored(raw, "j").return_value() == result.model_dump(mode="json", exclude_none=True)
         queue.enqueue(FUNCTION, args=(job,), job_id="j")
 
 

@@ -74,38 +74,6 @@ def test_a_failed_job_is_not_replayed(producer: Client, raw: Redis, connection: 
     assert "job_started" not in worker.output()
 
 
-@pytest.mark.slow
-def test_a_cancelled_job_is_not_replayed(producer: Client, raw: Redis, start_worker: StartWorker) -> None:
-    for job_id in ("queued", "running"):
-        producer.enqueue(digits_job(job_id=job_id, epochs=10_000))
-    messages = {job_id: captured(raw, job_id) for job_id in ("queued", "running")}
-    time.sleep(1.1)  # signed_at is in whole seconds
-    assert producer.cancel("queued")
-    worker = start_worker("--burst", environment=SIGNED)
-    wait_for(producer, "running", "running")
-    assert producer.cancel("running")
-    assert worker.wait() == 0, worker.output()
-    for job_id, message in messages.items():
-        replay(raw, message, f"copy-of-{job_id}")
-        replay(raw, message, job_id)
-    worker = start_worker("--burst", environment=SIGNED)
-    assert worker.wait() == 0, worker.output()
-    assert "job_started" not in worker.output()
-    assert {producer.status(job_id).status for job_id in messages} == {"cancelled"}
-    assert {producer.status(f"copy-of-{job_id}").field for job_id in messages} == {"signature"}
-
-
-@pytest.mark.slow
-def test_a_copy_gets_the_stored_result(producer: Client, raw: Redis, connection: Redis, run_worker: RunWorker) -> None:
-    producer.enqueue(digits_job(job_id="j"))
-    message = captured(raw, "j")
-    run_worker(SIGNED)
-    assert producer.status("j").status == "finished"
-    replay(raw, message, "copy")
-    run_worker(SIGNED)
-    assert (connection.hget("rq:job:copy", "status"), producer.status("j").attempt) == ("finished", 1)
-
-
 def test_a_copy_with_other_terms_is_refused(producer: Client, raw: Redis, run_worker: RunWorker) -> None:
     changes = {"timeout": "-1", "result_ttl": "-1", "failure_ttl": "-1", "ttl": "1000000", "retries_left": "9"}
     for name, value in changes.items():
@@ -151,17 +119,6 @@ def test_a_retried_job_is_accepted_again(
     replay(queue.connection, message, "copy")
     run_worker({**SIGNED, "PYTHONPATH": path})
     assert producer.status("copy").field == "signature"
-
-
-@pytest.mark.slow
-def test_a_message_that_waited_too_long_is_refused(producer: Client, queue: Queue, run_worker: RunWorker) -> None:
-    enqueue_signed(queue, "late", ago=100)
-    enqueue_signed(queue, "early", ago=-7200)
-    run_worker(SHORT_WINDOW)
-    assert {producer.status(job_id).field for job_id in ("late", "early")} == {"signature"}
-    enqueue_signed(queue, "late", ago=0)
-    run_worker(SHORT_WINDOW)
-    assert wait_for(producer, "late").status == "finished"
 
 
 IN_NODE = """

@@ -10,7 +10,6 @@ from support.worker.services import StartWorker, Worker, digits_job, wait_for, w
 
 from preflight import Client
 from preflight.container.resources import detect
-from preflight.wire import JobWarning
 from tools.faults.container import is_standby
 from worker.config.settings import Settings
 from worker.jobs import fork_server
@@ -50,49 +49,12 @@ def test_jobs_share_one_server_which_ends_with_the_worker(client: Client, start_
     assert not server.is_running()
 
 
-@pytest.mark.slow
-def test_it_has_no_secret(client: Client, start_worker: StartWorker) -> None:
-    worker = start_worker(environment={"PREFLIGHT_API_TOKEN": "a token that nobody may see"})
-    run_job(client, "job")
-    (server,) = servers(worker)
-    assert not [name for name in server.environ() if name.startswith(("PREFLIGHT_", "REDIS_", "RAILWAY_"))]
-
-
 def test_it_dies_with_a_killed_worker(client: Client, start_worker: StartWorker) -> None:
     worker = start_worker()
     run_job(client, "job")
     (server,) = servers(worker)
     os.kill(worker.process.pid, signal.SIGKILL)
     wait_until(lambda: ended(server))
-
-
-@pytest.mark.slow
-def test_a_killed_server_costs_time_alone(client: Client, start_worker: StartWorker) -> None:
-    """Between two jobs, and while its child trains, which goes on in another one."""
-    worker = start_worker()
-    run_job(client, "first")
-    (first,) = servers(worker)
-    first.kill()
-    wait_until(lambda: ended(first))
-    client.enqueue(digits_job(job_id="second", epochs=15))
-    for event in client.events("second", timeout=60):
-        if event.type == "epoch_done":
-            (second,) = servers(worker)
-            second.kill()
-            break
-    assert wait_for(client, "second").status == "finished"
-    warnings = [event.message for event in client.events("second", timeout=5) if isinstance(event, JobWarning)]
-    assert any("was killed (SIGKILL)" in message for message in warnings)
-    run_job(client, "third")
-    (third,) = servers(worker)
-    assert third.pid != second.pid
-
-
-@pytest.mark.slow
-def test_off_starts_none(client: Client, start_worker: StartWorker) -> None:
-    worker = start_worker(environment={"PREFLIGHT_STANDBY": "off"})
-    run_job(client, "job")
-    assert servers(worker) == []
 
 
 @pytest.fixture

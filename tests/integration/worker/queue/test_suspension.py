@@ -39,17 +39,6 @@ def test_a_suspended_worker_takes_no_job(client: Client, raw: Redis, start_worke
     assert worker.output().count("worker_suspended") == worker.output().count("worker_resumed") == 1
 
 
-@pytest.mark.slow
-def test_a_suspension_with_a_ttl_ends_by_itself(client: Client, raw: Redis, start_worker: StartWorker) -> None:
-    suspend(raw)
-    client.enqueue(digits_job(job_id="waiting"))
-    worker = start_worker()
-    wait_until(lambda: states(raw) == ["suspended"])
-    suspend(raw, ttl=1)
-    assert wait_for(client, "waiting").status == "finished"
-    assert "worker_resumed" in worker.output()
-
-
 def test_in_burst_mode_a_suspended_worker_exits(client: Client, raw: Redis, run_worker: RunWorker) -> None:
     """As RQ's own does, with 0. The key may have any type."""
     raw.hset(RQ_SUSPENDED, "by", "hand")

@@ -1,14 +1,9 @@
 """Jobs through a real Redis and real worker processes."""
 
-import gzip
 import json
 import os
 import signal
-import socket
-import subprocess
-import sys
 import time
-from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -26,12 +21,8 @@ from preflight import Client
 from preflight.events.sentences import as_sentence
 from preflight.redis import keys
 from preflight.redis.connection import GLANCE_TIMEOUT, SOCKET_TIMEOUT, shorten_waits
-from preflight.redis.server.embedded import redis_server
 from preflight.wire import (
-    CheckpointSaved,
-    JobResumed,
     JobStarted,
-    JobWarning,
     LoaderConfig,
     Progress,
     ReportReady,
@@ -143,28 +134,15 @@ BAD: dict[str, dict[str, JsonValue]] = {
 
 
 @pytest.mark.covers_children
-def test_bad_jobs_fail_in_one_sentence(settings: Settings, client: Client, queue: Queue, run_worker: RunWorker) -> None:
-    """Published under RQ's id, never begun."""
+def test_bad_jobs_fail_in_one_sentence(
+    settings: Settings, client: Client, queue: Queue, tmp_path: Path, run_worker: RunWorker
+) -> None:
+    """Published under RQ's id, never begun; other functions, callbacks and pickles do nothing."""
     job = {"type": "preflight.train.v1", "dataset": "mnist", "model": "cnn", "epochs": 1}
     calls: dict[str, tuple[object, ...]] = {job_id: ({**job, **fields},) for job_id, fields in BAD.items()}
     calls |= {"no-argument": (), "two-arguments": (1, 2), "a-list": ([],)}
     for job_id, arguments in calls.items():
         queue.enqueue("worker.jobs.train", args=arguments, job_id=job_id, retry=Retry(max=3))
-    client.enqueue(digits_job(job_id="good"))
-    run_worker()
-    for job_id in calls:
-        state = client.status(job_id)
-        begun = int(job_id == "batch-above-data")  # only who has the data can know
-        assert (job_id, state.status, state.reason, state.attempt) == (job_id, "failed", "invalid_config", begun)
-        assert state.message
-        assert "\n" not in state.message
-        assert rq_job(queue, job_id).get_status() == "failed"
-    assert client.status("good").status == "finished"
-    assert not list(settings.artifact_dir.parent.glob("x*"))
-
-
-def test_only_the_allowed_function_is_run(tmp_path: Path, client: Client, queue: Queue, run_worker: RunWorker) -> None:
-    """Other functions, callbacks and pickles fail or do nothing."""
     marker = tmp_path / "ran"
     queue.enqueue("os.system", f"touch {marker}", job_id="os-system")
     queue.enqueue(
@@ -174,36 +152,20 @@ def test_only_the_allowed_function_is_run(tmp_path: Path, client: Client, queue:
     Queue("preflight", connection=queue.connection).enqueue(os.system, f"touch {marker}", job_id="pickle")
     client.enqueue(digits_job(job_id="good"))
     run_worker()
-    assert not marker.exists()
+    for job_id in calls:
+        state = client.status(job_id)
+        begun = int(job_id == "batch-above-data")  # only who has the data can know
+        assert (job_id, state.status, state.reason, state.attempt) == (job_id, "failed", "invalid_config", begun)
+        assert state.message
+        assert "\n" not in state.message
+        assert rq_job(queue, job_id).get_status() == "failed"
+    assert not list(settings.artifact_dir.parent.glob("x*"))
     refused = client.status("os-system")
     assert (refused.status, refused.reason) == ("failed", "invalid_config")
     assert "'os.system' is not allowed on this queue" in (refused.message or "")
     statuses = [client.status(job_id).status for job_id in ("pickle", "callbacks", "good")]
     assert statuses == ["failed", "finished", "finished"]
-
-
-def test_an_id_is_trained_once(client: Client, queue: Queue, run_worker: RunWorker) -> None:
-    """A re-run of a finished job returns its stored result."""
-    assert client.enqueue(digits_job(job_id="once")).created
-    assert not client.enqueue(digits_job(job_id="once")).created
-    run_worker()
-    first = client.result("once")
-    queue.enqueue("worker.jobs.train", digits_job(job_id="once").model_dump(mode="json"), job_id="again")
-    run_worker()
-    assert first is not None
-    assert rq_job(queue, "again").return_value() == first.model_dump(mode="json", exclude_none=True)
-    assert client.status("once").attempt == 1
-
-
-@pytest.mark.slow
-def test_a_deterministic_job_is_reproduced_bit_for_bit(client: Client, run_worker: RunWorker) -> None:
-    for job_id in ("a", "b"):
-        client.enqueue(digits_job(job_id=job_id, deterministic=True, plan={"threads": 1, "precision": "bfloat16"}))
-    run_worker()
-    first, second = client.result("a"), client.result("b")
-    assert first is not None
-    assert second is not None
-    assert first.model_sha256 == second.model_sha256
+    assert not marker.exists()
 
 
 @pytest.mark.slow
@@ -216,16 +178,6 @@ def test_a_deterministic_job_keeps_its_first_plan(connection: Redis, client: Cli
     assert result is not None
     assert result.plan is not None
     assert (result.plan.threads, result.plan.micro_batch, result.plan.eval_batch) == (1, 16, 77)
-
-
-def test_a_job_cancelled_in_the_queue_is_not_taken(client: Client, connection: Redis, run_worker: RunWorker) -> None:
-    """tests/unit/preflight/client/test_rq_job.py has the cancellation itself."""
-    client.enqueue(digits_job(job_id="unwanted"))
-    assert client.cancel("unwanted")
-    run_worker()
-    assert not connection.exists(keys.fence("unwanted"), keys.cancel("unwanted"))
-    assert not client.cancel("unwanted")
-    assert not client.cancel("never-heard-of")
 
 
 @pytest.mark.covers_children
@@ -295,41 +247,7 @@ def test_a_job_over_its_timeout_fails(client: Client, start_worker: StartWorker)
     assert_runs_the_next_job(client, worker)
 
 
-def test_a_corrupt_file_is_named(settings: Settings, client: Client, mnist_dir: Path, run_worker: RunWorker) -> None:
-    settings.data_dir.mkdir()
-    for source in mnist_dir.glob("*.gz"):
-        data = bytearray(gzip.decompress(source.read_bytes()))
-        if source.name.startswith("train-images"):
-            data[1_000_000] ^= 1
-        (settings.data_dir / source.name.removesuffix(".gz")).write_bytes(data)
-    client.enqueue(digits_job(job_id="corrupt", dataset="mnist"))
-    run_worker()
-    state = client.status("corrupt")
-    assert (state.status, state.reason, state.attempt) == ("failed", "dataset_error", 1)
-    assert "train-images-idx3-ubyte" in (state.message or "")
-
-
-@pytest.mark.slow  # tests/acceptance/test_faults.py kills training children, too
-def test_a_killed_training_child_resumes_from_its_checkpoint(client: Client, start_worker: StartWorker) -> None:
-    """In the same attempt, with a warning that names the signal."""
-    client.enqueue(digits_job(job_id="victim", epochs=20))
-    worker = start_worker("--burst")
-    events, killed = [], False
-    for event in client.events("victim", timeout=60):
-        events.append(event)
-        if isinstance(event, CheckpointSaved) and not killed:
-            for process in psutil.Process(worker.process.pid).children(recursive=True):
-                if process.name() == "training":
-                    process.kill()
-            killed = True
-    assert worker.wait() == 0
-    assert {event.attempt for event in events} == {1}
-    (resumed,) = [event for event in events if isinstance(event, JobResumed)]
-    assert resumed.epochs_done >= 1
-    assert any("SIGKILL" in event.message for event in events if isinstance(event, JobWarning))
-    assert client.status("victim").status == "finished"
-
-
+@pytest.mark.slow  # tests/fuzz/test_found_cases.py has one, too
 def test_a_job_that_kills_its_supervisor_three_times_is_quarantined(
     client: Client, connection: Redis, start_worker: StartWorker
 ) -> None:
@@ -354,33 +272,6 @@ def test_a_job_that_kills_its_supervisor_three_times_is_quarantined(
     assert "died 3 times in a row" in (state.message or "")
     assert "orphan" in quarantine.entries(connection)
     assert_runs_the_next_job(client, worker)
-
-
-@pytest.mark.slow
-def test_rq_info_shows_queue_and_worker(settings: Settings, client: Client, start_worker: StartWorker) -> None:
-    worker = start_worker()
-    client.enqueue(digits_job(job_id="seen"))
-    wait_for(client, "seen")
-
-    def info() -> list[str]:
-        command = [str(Path(sys.executable).parent / "rq"), "info", "--url", settings.redis_url, "--raw"]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-
-    wait_until(lambda: any(str(worker.process.pid) in line and "idle" in line for line in info()))
-    assert any(line.startswith(f"queue {settings.queue}") for line in info())
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.usefixtures("signals_heard")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_stops_an_idle_worker(
-    client: Client, connection: Redis, start_worker: StartWorker, number: signal.Signals
-) -> None:
-    worker = start_worker()
-    client.enqueue(digits_job(job_id="x"))
-    wait_for(client, "x")
-    worker.stop(number)
-    assert connection.smembers("rq:workers") == set()
 
 
 @pytest.mark.sampled(1)
@@ -430,16 +321,6 @@ def test_an_unreachable_redis_ends_the_worker(start_worker: StartWorker, tmp_pat
     assert "Traceback" not in output
 
 
-def test_an_unset_redis_url_is_named(start_worker: StartWorker) -> None:
-    nothing = {"PREFLIGHT_REDIS_URL": "", "REDIS_URL": "", "PREFLIGHT_REDIS_WAIT": "0"}
-    with closing(socket.socket()) as usual:
-        if usual.connect_ex(("localhost", 6379)) == 0:
-            pytest.skip("there is a Redis where it looks")
-    worker = start_worker(environment=nothing)
-    assert worker.wait() == 1
-    assert worker.output().splitlines()[-1].endswith("; REDIS_URL is not set: set it, or start Redis there")
-
-
 @pytest.mark.parametrize("ahead", [7200, -7200])
 def test_clocks_hours_apart_are_refused(settings: Settings, monkeypatch: pytest.MonkeyPatch, ahead: float) -> None:
     """Minutes are worth a warning."""
@@ -474,15 +355,6 @@ def test_the_lock_is_touched_when_idle_when_busy_and_without_redis(
     server.kill()
     beats()
     beats()
-
-
-def test_a_wrong_password_is_not_retried(start_worker: StartWorker) -> None:
-    with redis_server("--requirepass", "right") as url:
-        guarded = url.replace("unix://", "unix://:hunter2@")
-        worker = start_worker(environment={"PREFLIGHT_REDIS_URL": guarded})
-        assert worker.wait() == 1
-    assert "refuses the password" in worker.output()
-    assert "hunter2" not in worker.output()
 
 
 def test_a_worker_waits_for_redis_to_start(server: RedisServer, start_worker: StartWorker) -> None:

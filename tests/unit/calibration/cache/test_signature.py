@@ -92,17 +92,13 @@ OTHERS = {
     "spec: a model that no package registers": Inputs(replace(SPEC, model="absent")),
     "spec: batch_size": Inputs(replace(SPEC, batch_size=33)),
     "spec: optimizer": Inputs(replace(SPEC, optimizer="sgd")),
-    "spec: clipping": Inputs(replace(SPEC, gradient_clip=1.0)),
     "spec: validation": Inputs(replace(SPEC, validation_samples=10)),
     "spec: epoch_samples": Inputs(replace(SPEC, epoch_samples=320)),
     "spec: train_samples": Inputs(replace(SPEC, train_samples=320)),
     "spec: max_steps within an epoch": Inputs(replace(SPEC, max_steps=10)),
     "spec: deterministic": Inputs(replace(SPEC, deterministic=True)),
     "spec: rotation": Inputs(replace(SPEC, augmentation=Augmentation(rotate_degrees=10))),
-    "spec: noise": Inputs(replace(SPEC, augmentation=Augmentation(noise_probability=0.1))),
     "data set: name": Inputs(info=replace(DIGITS, name="mnist")),
-    "data set: shape": Inputs(info=replace(DIGITS, shape=(1, 32, 32))),
-    "data set: classes": Inputs(info=replace(DIGITS, classes=11)),
     "data set: train_count": Inputs(info=replace(DIGITS, train_count=1501)),
 }
 """Each limit of the container, each part of the spec that changes the cost of a step or an epoch, and the data set."""
@@ -122,18 +118,10 @@ def test_a_training_that_ends_after_whole_epochs_has_the_same_key(root: Path) ->
 
 SEARCHES = {
     "from other threads": Inputs(own=replace(OWN, threads=1)),
-    "from another interop": Inputs(own=replace(OWN, interop=2)),
     "from another micro_batch": Inputs(own=replace(OWN, micro_batch=16)),
-    "from another eval_batch": Inputs(own=replace(OWN, eval_batch=500)),
-    "from other loader_workers": Inputs(own=replace(OWN, loader_workers=1)),
-    "from another precision": Inputs(own=replace(OWN, precision="bfloat16")),
-    "from another memory_format": Inputs(own=replace(OWN, memory_format="channels_last")),
     "from another allocator": Inputs(own=replace(OWN, allocator="tcmalloc")),
-    "from another affinity": Inputs(own=replace(OWN, affinity="pinned")),
     "from a compiled plan": Inputs(own=replace(OWN, compile=True)),
     "without knobs": Inputs(knobs=()),
-    "with one knob": Inputs(knobs=("threads",)),
-    "with a knob less": Inputs(knobs=KNOBS[:-1]),
 }
 
 
@@ -205,12 +193,8 @@ ALIKE = {
     "epochs": Inputs(replace(SPEC, epochs=50)),
     "seed": Inputs(replace(SPEC, seed=9)),
     "learning_rate": Inputs(replace(SPEC, learning_rate=0.1)),
-    "schedule": Inputs(replace(SPEC, schedule="cosine")),
-    "patience": Inputs(replace(SPEC, patience=3)),
-    "label_smoothing": Inputs(replace(SPEC, label_smoothing=0.1)),
     "which processors": Inputs(container=replace(CONTAINER, affinity=frozenset({4, 5, 6, 7}))),
     "memory in use": Inputs(container=replace(CONTAINER, working_set_bytes=None)),
-    "sources of limits": Inputs(container=replace(CONTAINER, cores_source="", memory_source="x")),
     "path of the data set": Inputs(info=replace(DIGITS, path=Path("/elsewhere"))),
     "order of the knobs": Inputs(knobs=(*reversed(KNOBS), *KNOBS)),
 }

@@ -23,13 +23,12 @@ from calibration.races.evaluation import COSINE, GAIN, LEVEL, LIKELY
 from calibration.races.racing import AGAIN, DROP_BELOW
 from calibration.races.run import NothingMeasured
 from calibration.result import CalibrationResult, MemoryProbe, Trial
-from calibration.search.mutations import COMPILE_GAIN, MIN_MICRO_BATCH
+from calibration.search.mutations import MIN_MICRO_BATCH
 from calibration.search.search import search
 from calibration.space import COMPILE_SECONDS, PREFETCH, Space
 from calibration.task import Task
 from preflight.contract.plan import KNOBS, NEEDED, Allocator, MemoryFormat, Plan, Precision
 from preflight.contract.verdicts import Confidence, TrialKnob
-from preflight.errors import OutOfMemory
 from preflight.numbers import rough_interval
 from preflight.statistics import MIN_PAIRS
 from training.process.launch import process_config
@@ -77,8 +76,9 @@ def test_a_trial_says_where_fewer_steps_were_measured_than_asked_for() -> None:
 # --- under a quota
 
 
-@pytest.mark.parametrize("period_s", [0.01, 0.1, 1.0])
-@pytest.mark.parametrize(("processors", "threads"), [(0.25, 1), (0.5, 1), (0.75, 1), (1.0, 1), (1.5, 2), (1.75, 2)])
+@pytest.mark.parametrize(
+    ("processors", "threads", "period_s"), [(0.25, 1, 0.1), (0.5, 1, 1.0), (1.0, 1, 0.01), (1.5, 2, 0.1)]
+)
 def test_under_a_quota_the_plan_of_the_most_throughput_is_found(
     processors: float, threads: int, period_s: float
 ) -> None:
@@ -211,7 +211,7 @@ def test_every_knob_is_reported_once_and_in_order() -> None:
 
 
 def test_no_plan_is_measured_for_two_trials() -> None:
-    """Each trial is of another plan, because each costs a measurement."""
+    """Because each costs a measurement."""
     plans = [trial.plan for trial in found(Simulated(statistics=False), LONG).trials]
     assert len(set(plans)) == len(plans)
 
@@ -484,7 +484,7 @@ def test_both_plans_of_a_race_take_turns() -> None:
     assert turns == [OWN, TCMALLOC, TCMALLOC, OWN] * (PAIRS // 2)
 
 
-@pytest.mark.parametrize("samples", [1, 2, 3, 5, 16, 33])
+@pytest.mark.parametrize("samples", [1, 3, 33])
 def test_as_many_steps_are_measured_as_were_asked_for(samples: int) -> None:
     """Where the user says how many, each plan that is not dropped is measured for so many steps, warm-up apart."""
     lab = Simulated(noise=0.02)
@@ -641,14 +641,8 @@ def test_batch_norms_keep_their_micro_batch() -> None:
     assert "batch norms" in trial.note
 
 
-def test_the_whole_batch_is_tried_where_the_user_takes_less() -> None:
-    """The user's micro-batch is where the search begins, not where it ends."""
-    task = replace(only("micro_batch"), own=replace(OWN, micro_batch=16))
-    assert found(Simulated(statistics=False), task).plan.micro_batch == 128
-
-
-@pytest.mark.parametrize(("statistics", "named"), [(True, True), (False, False)])
-def test_memory_takes_the_users_batch_in_pieces(statistics: bool, named: bool) -> None:
+@pytest.mark.parametrize("statistics", [True, False])
+def test_memory_takes_the_users_batch_in_pieces(statistics: bool) -> None:
     """A micro-batch that does not fit is made smaller before anything is measured, and the note names figures."""
     lab = Simulated(even, memory=lambda plan: 300 * MIB + plan.micro_batch * 8 * MIB, statistics=statistics)
     finding = found(lab, replace(LONG, memory_bytes=1000 * MIB))
@@ -656,7 +650,7 @@ def test_memory_takes_the_users_batch_in_pieces(statistics: bool, named: bool) -
     assert (own.plan.micro_batch, own.plan.eval_batch) == (64, 68)
     assert finding.plan.micro_batch <= 64
     assert "needs about 1324 MiB" in own.note
-    assert ("batch norms" in own.note) is named
+    assert ("batch norms" in own.note) is statistics
     assert finding.baseline == OWN
     assert finding.memory is not None
     assert finding.memory.max_feasible == 64
@@ -699,18 +693,6 @@ def test_compiling_is_charged_with_the_time_it_takes(earlier: bool) -> None:
         assert finding.plan.compile is compiled
         if compiled:
             assert finding.prediction.warm_s == pytest.approx(19.0, abs=0.5)
-
-
-@pytest.mark.parametrize(("compiler", "epochs", "why"), [(False, 1000, "compiler"), (True, 1, "could save")])
-def test_compiling_is_not_tried_where_it_cannot_pay(compiler: bool, epochs: int, why: str) -> None:
-    """Without a compiler, or in a training too short even for the best gain there was, it is skipped with a reason."""
-    lab = Simulated()
-    finding = found(lab, replace(TASK, space=replace(SPACE, compiler=compiler), epochs=epochs))
-    (trial,) = trials_of(finding, "compile")
-    assert (trial.verdict, trial.plan.compile) == ("skipped", True)
-    assert why in trial.note
-    assert not any(plan.compile for plan in lab.ran)
-    assert epochs > 1 or epochs * 430 * 0.020 * (1 - 1 / COMPILE_GAIN) < COMPILE_SECONDS
 
 
 def test_the_evaluation_batch_is_chosen_by_what_an_epoch_gains() -> None:
@@ -756,32 +738,12 @@ def test_loader_workers_are_tried_where_fetching_takes_long_and_they_fit(
     assert all(reason in trial.note for trial in trials_of(finding, "loader"))
 
 
-def test_the_users_loader_workers_are_tried_against_none() -> None:
-    """Workers that the user wished for are left where gathering in the process is faster."""
-    own = replace(OWN, loader_workers=2, prefetch_factor=2)
-    assert found(Simulated(), replace(only("loader"), own=own)).plan == OWN
-
-
-@pytest.mark.parametrize(("share", "prefetch"), [(0.3, 4), (0.01, 2)])
-def test_batches_ready_are_a_knob_of_loader_workers(share: float, prefetch: int) -> None:
-    """More of them are tried where steps wait for their batches, and taken where that is faster."""
-    own = replace(OWN, loader_workers=2, prefetch_factor=2)
-    speed = {2: 0.020, 4: 0.016, 8: 0.016}
-    lab = Simulated(lambda plan: speed[plan.prefetch_factor or 2], fetch_share=share)
-    finding = found(lab, replace(only("prefetch"), own=own))
-    assert finding.plan == replace(own, prefetch_factor=prefetch)
-    assert [trial.plan.prefetch_factor for trial in trials_of(finding, "prefetch")] == ([4, 8] if share > 0.05 else [4])
-
-
 # --- time
 
 
-LENGTHS = [(0.0002, 1), (0.001, 1), (0.018, 1), (0.018, 5), (0.018, 20), (0.1, 1), (1.07, 1), (1.07, 3), (1.07, 50)]
-"""Seconds of a step, and epochs."""
-
-
-@pytest.mark.parametrize(("step_s", "epochs"), LENGTHS)
-@pytest.mark.parametrize("starting", [0.1, 0.9])
+@pytest.mark.parametrize(
+    ("step_s", "epochs", "starting"), [(0.001, 1, 0.9), (0.018, 1, 0.1), (0.018, 20, 0.9), (1.07, 3, 0.1)]
+)
 @pytest.mark.parametrize("speed", [usual, even])
 def test_calibration_costs_no_more_than_it_saves(speed: Speeds, starting: float, step_s: float, epochs: int) -> None:
     """With it a training ends as soon as without, or within 3 % or 2 s of that, where plans are faster or none is.
@@ -809,7 +771,7 @@ def test_one_race_may_win_back_what_the_users_own_plan_took(gain: float) -> None
     assert (raced, finding.plan.memory_format) == (["channels_last"], "channels_last" if gain > 1 else "contiguous")
 
 
-@pytest.mark.parametrize("step_s", [0.018, 0.1, 1.07])
+@pytest.mark.parametrize("step_s", [0.018, 1.07])
 def test_a_long_enough_training_gets_all_that_is_faster(step_s: float) -> None:
     """What is left out in a short one is what it would not pay for, not what wins; the result says how far it holds."""
     lab = Simulated(lambda plan: usual(plan) * step_s / 0.020, sample=lambda plan: usual(plan) * step_s / 7.68)
@@ -958,12 +920,6 @@ def test_what_fits_by_the_line_and_is_killed_is_taken_in_pieces() -> None:
     ]
 
 
-def test_no_memory_for_one_sample_is_out_of_memory() -> None:
-    """That is no matter of calibration: the training could not run either."""
-    with pytest.raises(OutOfMemory, match="micro-batch of one sample"):
-        found(Simulated(allowed=100 * MIB))
-
-
 # --- what earlier calibrations left
 
 
@@ -1013,8 +969,7 @@ def test_a_kept_winner_is_raced_like_any_other() -> None:
     assert found(Simulated(noise=0.01), task, records).plan == replace(BEST, eval_batch=100)
 
 
-@pytest.mark.parametrize("step_s", [0.02, 0.1, 0.4])
-@pytest.mark.parametrize("seconds", [45.0, 60.0, 120.0])
+@pytest.mark.parametrize(("step_s", "seconds"), [(0.02, 45.0), (0.1, 60.0), (0.4, 120.0)])
 def test_compiling_does_not_cost_what_was_found_before(step_s: float, seconds: float) -> None:
     """It takes its time twice, to be raced and to be confirmed: where that is not left, it is not begun."""
 
@@ -1046,7 +1001,7 @@ def slow(plan: Plan) -> float:
     return 7.5 / (2.0 if plan.precision == "bfloat16" else 1.0)
 
 
-@pytest.mark.parametrize("memory_mib", [1000, 2000, 4000])
+@pytest.mark.parametrize("memory_mib", [1000, 4000])
 def test_a_slow_model_is_measured_on_parts_whatever_its_memory(memory_mib: int) -> None:
     """Eight steps of a minute in all: bfloat16 is found for less than it saves, and no whole batch is spent on it."""
     lab = Simulated(slow, memory=lambda plan: (500 + 5 * plan.micro_batch) * MIB)

@@ -8,7 +8,7 @@ from rq.serializers import JSONSerializer
 from support.worker.services import digits_job
 
 from preflight import Client
-from preflight.client.rq_job import AnyIdJob
+from preflight.client.job_ids import AnyIdJob
 from preflight.errors import InvalidConfig
 from preflight.queue.untrusted_job import fetch_job
 from preflight.redis import keys

@@ -208,8 +208,7 @@ def test_a_limit_of_memtotal_or_more_is_none(tree: Tree, limit: int) -> None:
 
 @pytest.mark.parametrize(
     ("cpu_max", "quota", "cores"),
-    [("50000 100000", 0.5, 1), ("150000 100000", 1.5, 1), ("270000 100000", 2.7, 2), ("99999 33333", 3.0, 3),
-     ("99998 33333", 99998 / 33333, 2), ("300000", 3.0, 3), ("800000 100000", 8.0, 8), ("1600000 100000", 16.0, 8),
+    [("50000 100000", 0.5, 1), ("99998 33333", 99998 / 33333, 2), ("300000", 3.0, 3), ("1600000 100000", 16.0, 8),
      ("29999999999999999999 10000000000000000000", 3.0, 2)],  # a hair below 3, which rounds to 3 as a float
 )  # fmt: skip
 def test_the_quota_stays_a_fraction_and_its_floor_is_exact(tree: Tree, cpu_max: str, quota: float, cores: int) -> None:
@@ -291,7 +290,7 @@ def test_without_a_working_set_the_headroom_is_the_budget(tree: Tree) -> None:
 
 @pytest.mark.parametrize(
     "garbage",
-    [b"", b"\n", b"lots", b"-5", b"0", b"1e9", b"1_000", b"1 2 3", b"\xff\xfe\x00", "٣".encode(), b"9" * 5000],
+    [b"", b"lots", b"-5", b"1_000", b"\xff\xfe\x00", "٣".encode(), b"9" * 5000],
 )
 def test_garbage_is_no_limit_and_a_warning(tree: Tree, garbage: bytes) -> None:
     """A file that holds no sensible limit is skipped and named; other levels still count."""
@@ -303,7 +302,7 @@ def test_garbage_is_no_limit_and_a_warning(tree: Tree, garbage: bytes) -> None:
     assert {warning.partition(":")[0] for warning in found.warnings} == files
 
 
-@pytest.mark.parametrize("period", ["0", "-100000", "", "x", "9" * 400])
+@pytest.mark.parametrize("period", ["0", "x", "9" * 400])
 def test_an_absurd_period_is_no_quota_and_a_warning(tree: Tree, period: str) -> None:
     """Nothing is divided by a period that is not a positive number."""
     tree.v1("cpu").v2(point="/v2").own("1:cpu:/", "0::/").write(f"{CGROUP}/cpu/cpu.cfs_quota_us", "100000")
@@ -391,7 +390,7 @@ LEVELS = st.lists(st.builds(Level, NAME, QUOTA, MEMORY, MEMORY), min_size=1, max
     levels=LEVELS, hidden=st.integers(0, 4), cpus=st.integers(1, 64), version=st.sampled_from([1, 2]),
     absent=st.booleans(),  # whether "no limit" is left out or spelt out
 )  # fmt: skip
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_nesting_gives_the_least_of_all_limits(
     levels: list[Level], hidden: int, cpus: int, version: int, absent: bool
 ) -> None:
@@ -456,7 +455,7 @@ CONTENT = st.binary(max_size=60) | st.lists(FRAGMENTS, max_size=8).map(b"".join)
 
 
 @given(contents=st.dictionaries(st.sampled_from(FILES), CONTENT), mounted=st.sampled_from(["", "cgroup", "cgroup2"]))
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_no_content_of_a_file_raises(contents: dict[str, bytes], mounted: str) -> None:
     """Whatever the files hold, there is a core, a budget within MemTotal, and text that can be logged."""
     with tempfile.TemporaryDirectory() as directory:

@@ -44,10 +44,13 @@ def ran(machine: Bandwidth, pieces: int, wall_s: float, cpu_s: float) -> list[fl
     return [machine.work(wall_s, cpu_s) for _ in range(pieces)]
 
 
-@pytest.mark.parametrize("phase", [0.0, 0.03, 0.07])
-@pytest.mark.parametrize("period_s", [0.01, 0.1, 1.0])
-@pytest.mark.parametrize(("processors", "threads"), [(0.25, 1), (0.5, 1), (0.5, 2), (0.75, 1), (1.5, 2), (1.0, 2)])
-@pytest.mark.parametrize("step_s", [0.008, 0.03, 0.11])
+@pytest.mark.parametrize(
+    ("processors", "threads", "period_s", "phase", "step_s"),
+    [
+        (0.25, 1, 0.1, 0.0, 0.008), (0.5, 1, 0.01, 0.03, 0.03), (0.5, 2, 1.0, 0.07, 0.11), (0.75, 1, 0.1, 0.03, 0.11),
+        (1.5, 2, 0.1, 0.07, 0.03), (1.0, 2, 0.01, 0.0, 0.008),
+    ],
+)  # fmt: skip
 def test_a_short_series_tells_what_a_long_one_takes(
     processors: float, threads: int, period_s: float, phase: float, step_s: float
 ) -> None:

@@ -201,24 +201,13 @@ VARIANTS = {
         PLAN,
     ),
     "drawn from balanced classes, augmented": (replace(SPEC, sampler="balanced", augmentation=AS_PICTURES), PLAN),
-    "weighted classes, accumulated": (
-        replace(SPEC, class_weights="balanced", label_smoothing=0.1),
-        replace(PLAN, micro_batch=12),
-    ),
     "by macro F1, with patience": (replace(SPEC, metric="macro_f1", patience=2), PLAN),
     "sgd without momentum or validation": (replace(SGD, momentum=0.0, validation_samples=0), PLAN),
 }
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow if "bfloat16" in name or number % 2 else ())
-        for number, name in enumerate(VARIANTS)
-    ],
-)
+@pytest.mark.parametrize("name", VARIANTS)
 def test_training_interrupted_after_any_step_ends_with_the_same_weights(job: Job, name: str) -> None:
     """Stopped after each of its steps in turn, a deterministic training ends with the undisturbed one's weights."""
     spec, plan = VARIANTS[name]
@@ -235,12 +224,9 @@ def test_training_interrupted_after_any_step_ends_with_the_same_weights(job: Job
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("spec", "plan"), [(SPEC, FLOAT32), (SGD, PLAN)], ids=["adamw", "sgd"]
-)  # not in bfloat16, which takes minutes on a processor without instructions for it
-def test_resumed_resnet18_ends_with_the_same_weights(job: Job, spec: TrainSpec, plan: Plan) -> None:
+def test_resumed_resnet18_ends_with_the_same_weights(job: Job) -> None:
     """Stopped after its first step and at its last: weights of every shape get their state back."""
-    job = replace(job, spec=replace(spec, model="resnet18", epochs=1), plan=replace(plan, micro_batch=16))
+    job = replace(job, spec=replace(SPEC, model="resnet18", epochs=1), plan=replace(FLOAT32, micro_batch=16))
     undisturbed = job.undisturbed()
     job.interrupted(1, 1)
     job.interrupted(2, 3)
@@ -249,21 +235,9 @@ def test_resumed_resnet18_ends_with_the_same_weights(job: Job, spec: TrainSpec, 
     assert (undisturbed.steps, resumed.steps) == (4, 0)
 
 
-def test_training_stopped_after_each_step_ends_with_the_same_weights(job: Job) -> None:
-    """An attempt a step, twelve times over; each leaves what the next one needs, and no more than two checkpoints."""
-    undisturbed = job.undisturbed()
-    for attempt in range(1, STEPS + 1):
-        job.interrupted(attempt, 1)
-        assert [found.position for found in job.found()] == [attempt, attempt - 1][: min(attempt, 2)]
-    resumed = job.run(STEPS + 1)
-    assert_same(resumed, undisturbed)
-    assert resumed.steps == 0
-
-
-@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_training_that_is_ended_within_an_epoch_validates_it(job: Job, workers: int) -> None:
+def test_a_training_that_is_ended_within_an_epoch_validates_it(job: Job) -> None:
     """Its last epoch is shorter, and no checkpoint counts steps beyond it."""
-    job = replace(job, spec=replace(SPEC, max_steps=10), plan=replace(PLAN, loader_workers=workers))
+    job = replace(job, spec=replace(SPEC, max_steps=10))
     done = job.run()
     assert done.steps == 10
     assert [epoch.epoch for epoch in done.epochs] == [1, 2, 3]
@@ -294,7 +268,7 @@ def test_training_without_a_checkpoint_starts_over(job: Job) -> None:
 
 
 @pytest.mark.usefixtures("immediate_writes")
-@pytest.mark.parametrize("epoch", [1, 2, 3])
+@pytest.mark.parametrize("epoch", [1, 3])
 def test_training_killed_after_an_epoch_ends_with_the_same_weights(job: Job, epoch: int) -> None:
     """The checkpoint at the end of an epoch holds its validation: no step and no validation of it is run again."""
     undisturbed = job.undisturbed()
@@ -601,7 +575,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(body=st.sampled_from(HOSTILE) | st.binary(max_size=200), seal=st.booleans())
 def test_no_checkpoint_content_raises(tmp_path: Path, digits_store: DatasetInfo, body: bytes, seal: bool) -> None:
     """Whatever is in a description, with a right checksum or without: it is passed over, and that is all."""
@@ -612,7 +586,7 @@ def test_no_checkpoint_content_raises(tmp_path: Path, digits_store: DatasetInfo,
     assert (found, len(warnings)) == ([], 1)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(data=st.data())
 def test_no_checkpoint_value_raises(tmp_path: Path, digits_store: DatasetInfo, data: st.DataObject) -> None:
     """A description in which any one value is replaced by any other, and sealed anew, does not raise."""
@@ -669,11 +643,9 @@ def test_checkpointer_skips_damaged_checkpoints(two: Job) -> None:
     [
         ("model/0.0.weight", None, "its weights are not those of model 'cnn-small-valid'"),
         ("best/0.0.weight", None, "its weights are not those of model 'cnn-small-valid'"),
-        ("model/0.0.weight", torch.zeros(3), "its weights are not those of model 'cnn-small-valid'"),
         ("optimizer/99/exp_avg", torch.zeros(3), "the optimizer has no parameter 99"),
         ("optimizer/x/exp_avg", torch.zeros(3), "the optimizer has no parameter x"),
         ("optimizer/0/exp_avg", torch.zeros(3), "exp_avg of parameter 0 has another shape"),
-        ("random", torch.zeros(3), "its random state is none"),
         ("random", None, "its random state is none"),
     ],
 )
@@ -730,8 +702,10 @@ def test_no_checkpoint_holds_non_finite_values(tmp_path: Path, store: PreparedDa
     assert all(bool(tensor.isfinite().all()) for tensors in kept for tensor in tensors.values())
 
 
-@pytest.mark.parametrize("broken", ["model/0.0.weight", "model/0.1.running_var", "optimizer/0/exp_avg"])
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    ("broken", "value"),
+    [("model/0.0.weight", math.nan), ("model/0.1.running_var", math.inf), ("optimizer/0/exp_avg", -math.inf)],
+)
 def test_non_finite_tensor_is_named_and_the_last_checkpoint_stays(job: Job, broken: str, value: float) -> None:
     """One element of one tensor is enough."""
     place, step = job.directory / "1", job.step()

@@ -17,7 +17,7 @@ from training.data.dataset_store import open_dataset
 from training.data.split import split
 from training.distributed.measuring import MeasuredRanks, quicker, slow_members
 from training.distributed.ranks import divide
-from training.seat import Seat
+from training.group import Seat
 
 SPEC = TrainSpec(dataset="digits", model="cnn", epochs=2, batch_size=50)
 

@@ -159,7 +159,7 @@ def test_memory_that_is_too_short_is_named_as_the_cause(
     assert causes(records)[1] == "calibration"
 
 
-@pytest.mark.parametrize("share", [2, 3, 4])
+@pytest.mark.parametrize("share", [2, 4])
 def test_steps_that_are_as_predicted_at_times_are_disturbed_at_others(
     monitor: PredictionMonitor, records: Records, share: int
 ) -> None:

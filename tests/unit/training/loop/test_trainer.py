@@ -116,13 +116,6 @@ def test_another_seed_gives_other_weights(recorded: Recorded, store: PreparedDat
     assert not equal(first.weights, second.weights)
 
 
-def test_the_best_epoch_is_kept(recorded: Recorded, store: PreparedDataset) -> None:
-    """The weights at the end are those of the epoch that validated best: accuracy first, then loss."""
-    outcome = recorded.fit(dataclasses.replace(SPEC, epochs=6), store)
-    assert_best_is_kept(outcome, store)
-    assert not outcome.fitted.stopped_early
-
-
 def test_patience_ends_a_training_that_no_longer_improves(recorded: Recorded, store: PreparedDataset) -> None:
     """It stops when the best validation is as many epochs ago as patience says, and goes back to that epoch."""
     held_out = split(SPEC, store.info).validation

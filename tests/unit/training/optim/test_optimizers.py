@@ -70,7 +70,7 @@ def test_training_does_not_import_the_compiler() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("shape", [(8, 8), (5, 40), (40, 5), (64, 576), (1, 7), (256, 300), (300, 256)], ids=str)
+@pytest.mark.parametrize("shape", [(8, 8), (40, 5), (64, 576), (1, 7)], ids=str)
 def test_orthogonalized_matrices_have_singular_values_near_one(shape: tuple[int, int], dtype: torch.dtype) -> None:
     """And the singular vectors of the matrix it was made of: Newton-Schulz moves nothing else."""
     matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0))
@@ -95,8 +95,7 @@ def test_a_large_matrix_of_low_rank_stays_bounded_in_bfloat16() -> None:
     assert float(torch.linalg.matrix_norm(orthogonal(matrix, torch.bfloat16), 2)) < 1.3
 
 
-@pytest.mark.parametrize("shape", [(8, 8), (5, 40), (40, 5), (128, 864)], ids=str)
-@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize(("shape", "size"), [((8, 8), 1e-6), ((40, 5), 1.0), ((128, 864), 1e6)], ids=str)
 def test_the_short_newton_schulz_equals_the_published_one(shape: tuple[int, int], size: float) -> None:
     """The iteration as it is published, on the whole matrix and in float64."""
     linear, cubic, quintic = NEWTON_SCHULZ

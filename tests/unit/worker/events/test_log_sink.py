@@ -84,16 +84,6 @@ def test_trials_that_were_not_run_are_one_record() -> None:
     )
 
 
-def test_a_doubtful_gain_is_an_interval() -> None:
-    """A trial that was disturbed tells no single ratio, nor does a plan of low confidence."""
-    said = sentence(example("calibration_trial.0.18"))
-    assert "probably faster than the best plan before it (1.38x to 1.46x; the machine was busy)" in said
-    assert "1.42" not in said
-    winner = sentence(example("calibration_winner.0.18"))
-    assert "(1.8x to 5.4x; the machine was busy)" in winner
-    assert "2.1" not in winner
-
-
 def test_a_job_of_a_minute_has_one_progress_at_most_and_of_an_hour_one_a_minute() -> None:
     with capture_logs() as log:
         sink = LogSink("j", 1)

@@ -15,7 +15,6 @@ from support.worker.survival import assert_nothing_duplicated
 from preflight import Client
 from preflight.redis import keys
 from preflight.wire import AnyEvent, GroupChanged, GroupFormed, GroupMeasured, JobWarning
-from training.data.prepare import prepare
 
 pytestmark = pytest.mark.slow  # CI has 20 minutes in all
 
@@ -121,23 +120,6 @@ def test_members_that_cannot_reach_each_other_do_not_hold_the_job_up(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("liar", ["leader", "member"])
-def test_an_address_of_another_host_is_named(
-    client: Client, connection: Redis, start_worker: StartWorker, network: Network, liar: str
-) -> None:
-    hosts = network.add_host(), network.add_host()
-    lie = {"PREFLIGHT_ADVERTISE_HOST": network.address}
-    workers = start_pair(
-        client, start_worker, hosts, {"PREFLIGHT_GATHER_SECONDS": "5", **lie} if liar == "leader" else {},
-        lie if liar == "member" else {},
-    )  # fmt: skip
-    events = assert_ended_well(client, connection, workers)
-    assert formed(events) == []
-    told = warnings(events) if liar == "leader" else workers[1].output().splitlines()
-    assert any(f"{network.address!r}" in line and "no address of this machine" in line for line in told)
-
-
-@pytest.mark.slow
 def test_an_address_that_others_do_not_reach_is_named(
     client: Client, connection: Redis, start_worker: StartWorker, network: Network
 ) -> None:
@@ -148,24 +130,6 @@ def test_an_address_that_others_do_not_reach_is_named(
     (warning,) = warnings(events)
     assert "127.0.0.1" in warning
     assert "PREFLIGHT_ADVERTISE_HOST" in warning
-
-
-def test_another_data_set_of_the_same_name_is_named(
-    client: Client, connection: Redis, start_worker: StartWorker, tmp_path: Path
-) -> None:
-    """One image of the member's differs."""
-    store = prepare("digits", tmp_path / "other", tmp_path / "other", download=False).path
-    data = bytearray(store.read_bytes())
-    data[-1] ^= 1
-    store.write_bytes(data)
-    leader = start_worker(environment={**GROUP, **PATIENT})
-    client.enqueue(group_job("job", ANY, epochs=EPOCHS))
-    wait_for(client, "job", "running")
-    workers = [leader, start_worker(environment={**GROUP, "PREFLIGHT_CACHE_DIR": str(tmp_path / "other")})]
-    events = assert_ended_well(client, connection, workers)
-    (warning,) = warnings(events)
-    assert "its data set has other content than the leader's" in warning
-    assert formed(events) == []
 
 
 @pytest.mark.slow

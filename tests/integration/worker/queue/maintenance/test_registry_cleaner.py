@@ -12,7 +12,7 @@ from rq import Callback, Queue
 from rq.job import Job
 from rq.serializers import JSONSerializer
 from structlog.testing import capture_logs
-from support.worker.services import RunWorker, StartWorker, digits_job, wait_for, wait_until
+from support.worker.services import RunWorker, digits_job
 
 from preflight import Client
 from preflight.redis import keys
@@ -244,32 +244,3 @@ def test_a_worker_cleans_registries_at_its_start(raw: Redis, run_worker: RunWork
     assert entries(raw, "finished") == entries(raw, "failed") == []
     assert raw.smembers(WORKERS) == set()
     assert worker.output().count("wrong_type_key_renamed") == 1
-
-
-def test_a_job_cancelled_while_it_runs_is_stopped(
-    raw: Redis, queue: Queue, client: Client, start_worker: StartWorker
-) -> None:
-    """RQ lists it with the failed ones, this service with the cancelled ones."""
-    client.enqueue(digits_job(job_id="long", epochs=10_000))
-    worker = start_worker()
-    wait_for(client, "long", "running")
-    client.cancel("long")
-    assert wait_for(client, "long").status == "cancelled", worker.output()
-    wait_until(lambda: entries(raw, "failed") == ["long"])
-    job = queue.fetch_job("long")
-    assert job is not None
-    latest = job.latest_result()
-    assert job.is_stopped
-    assert latest is not None
-    assert (latest.type.name, latest.exc_string) == ("FAILED", "cancelled on request")
-    assert entries(raw, "finished") == entries(raw, "canceled") == []
-    assert [state.job_id for state in client.jobs(statuses=["cancelled"])] == ["long"]
-    assert client.jobs(statuses=["finished", "failed"]) == []
-
-
-def test_results_of_a_failed_job_expire(raw: Redis, queue: Queue, run_worker: RunWorker) -> None:
-    queue.enqueue("os.getcwd", job_id="j")
-    run_worker()
-    assert entries(raw, "failed") == ["j"]
-    assert raw.exists("rq:results:j")
-    assert {key for key in raw.keys("*j") if raw.ttl(key) == -1} == set()

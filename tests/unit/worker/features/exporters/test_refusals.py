@@ -121,16 +121,12 @@ def send_to_mlflow(url: str, monkeypatch: pytest.MonkeyPatch, report: Tries) -> 
 SENDS = {"s3": send_to_s3, "mlflow": send_to_mlflow}
 
 
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("send", SENDS)
-@pytest.mark.parametrize(("status", "words"), [
-    (400, "the server refuses the request (HTTP 400)"),
-    (401, "the server refuses the credentials; correct them"),
-    (403, "the server refuses access"),
-    (404, "has nothing at this address"),
-    (405, "the server refuses the request (HTTP 405)"),
-    (413, "raise the limit of the server or of the proxy before it (nginx: client_max_body_size)"),
-    (501, "the server refuses the request (HTTP 501)"),
+@pytest.mark.parametrize(("send", "status", "words"), [
+    ("s3", 401, "the server refuses the credentials; correct them"),
+    ("mlflow", 403, "the server refuses access"),
+    ("mlflow", 404, "has nothing at this address"),
+    ("s3", 413, "raise the limit of the server or of the proxy before it (nginx: client_max_body_size)"),
+    ("mlflow", 501, "the server refuses the request (HTTP 501)"),
 ])  # fmt: skip
 def test_a_permanent_refusal_is_not_retried(
     monkeypatch: pytest.MonkeyPatch, send: str, status: int, words: str
@@ -144,9 +140,7 @@ def test_a_permanent_refusal_is_not_retried(
     assert report.said == []
 
 
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("send", SENDS)
-@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504])
+@pytest.mark.parametrize(("send", "status"), [("s3", 503), ("mlflow", 429), ("mlflow", 500)])
 def test_what_may_pass_is_retried(monkeypatch: pytest.MonkeyPatch, send: str, status: int) -> None:
     report = Tries()
     with serving(lambda *_: (status, b"<html>later</html>")) as server, pytest.raises(TimedOut):

@@ -15,7 +15,7 @@ import pytest
 from preflight.container.resources import MemoryUse, Resources
 from preflight.wire import TrainJob
 from training.loop.limit_watch import LimitWatch, SharedThreads
-from training.scaling import Speeds
+from training.prediction import Speeds
 from worker.state.packing.arbiter import Arbiter, Candidate, Policy
 from worker.state.packing.load import LoadMeter
 from worker.state.packing.share import Usage

@@ -2,7 +2,7 @@
 
 import pytest
 
-from training.scaling import Speeds, ordered, slowdown, speed
+from training.prediction import Speeds, ordered, slowdown, speed
 from worker.state.packing.division import LEAST_ALONE, Claim, divide, divide_anyhow, joining
 
 CNN: Speeds = ((1, 10.0), (2, 14.0))
