@@ -16,7 +16,7 @@ CPU := build/cpu
 AUDIT_URL ?= https://pypi.org/pypi/pip/23.2.1/json
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test suite fuzz test-all coverage mutations check lint types rules schemas docs figures sbom audit bench job bench-calibration bench-page import-profile faults containers clean
+.PHONY: help demo unit test suite fuzz test-all coverage mutations check lint types rules schemas docs figures sbom audit bench job bench-calibration bench-fleet bench-page import-profile faults containers clean
 
 help:  ## List the commands.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -110,6 +110,10 @@ job: $(VENV)/.dev $(CPU)/.made  ## Measure jobs from enqueue to result beside an
 CALIBRATION ?=
 bench-calibration: $(VENV)/.dev  ## Measure what calibration promises; CALIBRATION=0.5cpu only these cells, an interrupted run continues.
 	$(BIN)/python -m tools.bench.calibration $(CALIBRATION)
+
+FLEET ?=
+bench-fleet: $(VENV)/.dev  ## Measure a thousand workers on one Redis; FLEET="idle latency restart jobs" only these parts.
+	$(BIN)/python -m tools.bench.fleet $(FLEET)
 
 PAGE ?=
 bench-page: $(VENV)/.dev  ## Measure the page in a browser; PAGE="lighthouse comparison first-visit" only these parts.

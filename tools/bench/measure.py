@@ -40,6 +40,7 @@ PIECES: Final = (
     Piece("job", f"job --cpu-python {IMAGE_PYTHON}", 10),
     Piece("job-many", "job --many 200", 6),
     Piece("web", "web", 2),
+    Piece("roof", "speed roof", 3),
     Piece("others", "speed others", 2),
     Piece("accuracy", "speed accuracy", 25),
     Piece("claim", "claim", 50, continues=True),

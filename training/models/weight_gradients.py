@@ -2,7 +2,7 @@
 
 oneDNN computes the gradients of weights at 40 to 60 % of the speed of the convolution itself where images are small or
 strided and channels are many, and on images of a few pixels it multiplies much padding
-(measured up to 0.28.0). Laying out what each result is made of, one row each and without padding, and
+(`python -m tools.bench.speed roof`). Laying out what each result is made of, one row each and without padding, and
 multiplying is quicker there in bfloat16 - on some processors, so it is a knob.
 """
 

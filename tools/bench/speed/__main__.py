@@ -5,12 +5,13 @@ from collections.abc import Callable
 from typing import Final
 
 from tools.bench.parts import add_parts, require_known, run_parts
-from tools.bench.speed import accuracy, others
+from tools.bench.speed import accuracy, others, roof
 from tools.bench.speed.common import BenchOptions
 
 PARTS: Final[dict[str, Callable[[BenchOptions], None]]] = {
     "accuracy": accuracy.main,
     "others": others.main,
+    "roof": roof.main,
 }
 
 

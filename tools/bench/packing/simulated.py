@@ -1,6 +1,4 @@
-"""Simulated hosts of many cores: the worker's own decisions on recorded speeds by threads.
-
-    python -m tools.bench.packing
+"""Simulated hosts of many cores: the worker's own decisions, on recorded speeds by threads.
 
 One at a time, packed, and an oracle that knows the best number of jobs at a time and starts them all at once.
 """
@@ -10,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tools.bench.record import Record, start
+from tools.bench.record import Record
 from training.prediction import Speeds
 from worker.state.packing.division import Claim, divide_anyhow, joining
 
@@ -126,9 +124,3 @@ def _seconds(cores: int, mix: str) -> tuple[float, float, float]:
 
 def _at_most(slots: int) -> Callable[[Sequence[Job], Job], bool]:
     return lambda running, _job: len(running) < slots
-
-
-if __name__ == "__main__":
-    measured = start("packing-simulated", "python -m tools.bench.packing")
-    simulate(measured)
-    measured.write()
