@@ -5,9 +5,10 @@
 `png`: 60,000 digits as PNG in class folders, imported with checks and hashes, beside torchvision's ImageFolder with a
 DataLoader of two workers that reads them once. `csv`: Kaggle's table of 42,000 digits as a whole command, beside
 pandas.read_csv alone (pyarrow's reader where pandas is not installed). `npz`, `parquet`: without the command's start,
-beside reading their bytes and decoding alone in one process. `epoch`, `calibration`: the same on imported and on built-in data. `large`: data of twice the memory
-limit beside data that fit. `photographs`: from the files to a result. Sides take turns; medians. Real MNIST is read
-from PREFLIGHT_DATA_DIR. `calibration` takes ten minutes, `large` eight, each of the others two.
+beside reading their bytes and decoding alone in one process. `epoch`, `calibration`: the same on imported and on
+built-in data. `large`: data of twice the memory limit beside data that fit. `photographs`: from the files to a result.
+Sides take turns; medians. Real MNIST is read from PREFLIGHT_DATA_DIR. `calibration` takes ten minutes, `large` eight,
+each of the others two.
 """
 
 import io
@@ -65,11 +66,12 @@ print(len(frame), time.perf_counter() - began)
 """
 PEAK: Final = """
 import json, resource, sys
+from preflight.container.resources import status_sizes
 from worker.cli.__main__ import main
 try:
     main()
-finally:
-    use = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+finally:  # its own peak by the memory that it has: that of its usage began before it was this program
+    use = [status_sizes()["VmHWM"] >> 10, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss]
     sys.stderr.write("\\nPEAK " + json.dumps(use) + "\\n")
 """
 
@@ -186,9 +188,13 @@ def _other(program: str, source: Path) -> float:
 
 def _bare_interpreter() -> float:
     """Return the peak of an interpreter that has imported NumPy and Pillow, MiB."""
-    program = "import resource, numpy, PIL.Image; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    program = (
+        "import numpy, PIL.Image\n"
+        "from preflight.container.resources import status_sizes\n"
+        "print(status_sizes()['VmHWM'])"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    return int(done.stdout) / 1024
+    return int(done.stdout) / 2**20
 
 
 BENCH: Final = Bench(

@@ -71,8 +71,8 @@ def run(words: Sequence[str], environment: Mapping[str, str], enter: Sequence[st
 
 def train(dataset: str, steps: int, environment: Mapping[str, str], enter: Sequence[str] = ()) -> float:
     """Return the seconds of a training of so many steps, without its start."""
-    words = ("train", "--dataset", dataset, "--model", "cnn", "--max-steps", str(steps), "--no-calibrate", "--json",
-             "--set", "validation_samples=0", "--set", "batch_size=64")  # fmt: skip
+    words = ("train", "--dataset", dataset, "--model", "cnn", "--epochs", "1", "--no-calibrate", "--json", "--set",
+             "validation_samples=0", "--set", "batch_size=64", "--set", f"epoch_samples={64 * steps}")  # fmt: skip
     _, printed = run(words, environment, enter)
     seconds: float = json.loads(printed)["train_s"]
     return seconds
