@@ -44,7 +44,7 @@ MODELS_TEST = "tests/unit/worker/cli/commands/test_models_command.py"
 RUN_TEST = "tests/integration/preflight/launch/test_command.py"
 ISSUES_TEST = "tests/integration/worker/jobs/test_label_issues.py"
 DATA_TEST = "tests/acceptance/test_data_sources.py"
-SOURCES_TEST = "tests/unit/worker/jobs/local/test_remote_source.py"
+S3_TEST = "tests/integration/worker/jobs/test_data_in_s3.py"
 EXPORTED = (
     "tests/integration/worker/features/exporters/test_exports.py",
     "test_a_model_is_exported_by_the_next_worker",
@@ -105,7 +105,7 @@ PROVEN = {
         (DATA_TEST, "test_the_commands_about_versions", "needs two versions"),
     "preflight data remove photos@2": (DATA_TEST, "test_the_commands_about_versions", "needs two versions"),
     "PREFLIGHT_DATA_SOURCES=s3://lab/ preflight data add photos s3://lab/photos/":
-        (SOURCES_TEST, "test_a_folder_and_an_archive_below_an_allowed_prefix", "needs a bucket"),
+        (S3_TEST, "test_a_folder_in_s3_is_imported", "needs a bucket"),
     "preflight calibrate --explain":
         (CALIBRATE_TEST, "test_explain_prints_everything", "a calibration more"),
 }  # fmt: skip

@@ -49,7 +49,8 @@ PIECES: Final = (
 """The other memory limits of the matrix are `make bench-calibration`; long tables have their own commands."""
 ELSEWHERE: Final = {
     "containers": "make containers", "listing": "python -m tools.bench.listing",
-    "calibration-cold": "python -m tools.bench.cold",
+    "calibration-cold": "python -m tools.bench.cold", "predict": "python -m tools.bench.predict",
+    "finetune": "PYTHONPATH=tests python -m tools.bench.finetune", "data-import": "python -m tools.bench.data_import",
 }  # fmt: skip
 
 

@@ -201,15 +201,20 @@ def _too_large(most: int) -> tuple[str, str]:
     return "too_large", f"the body is larger than {most} bytes; shorten it"
 
 
-async def read_body(receive: Receive, most: int) -> bytes | None:
-    """Return the body, cut off once it has more than `most` bytes; None where the client disconnected."""
+async def read_body(receive: Receive, most: int, note: Callable[[int], None] = lambda _: None) -> bytes | None:
+    """Return the body, cut off once it has more than `most` bytes; None where the client disconnected.
+
+    `note` gets the size of each part as it comes.
+    """
     body = bytearray()
     while True:
         message = await receive()
         if message["type"] != "http.request":
             return None
         chunk = message.get("body", b"")
-        body += chunk if isinstance(chunk, bytes) else b""
+        if isinstance(chunk, bytes):
+            note(len(chunk))
+            body += chunk
         if len(body) > most or not message.get("more_body"):
             return bytes(body)
 

@@ -34,6 +34,8 @@ class Objects(ThreadingHTTPServer):
         """Be a plain proxy; uploads that are held go nowhere."""
         self.failing = 0
         """Requests to answer with 503."""
+        self.dropping = 0
+        """Answers with content to end in the middle, with the connection."""
         self.damaging = 0
         """Uploads of weights of which one byte is changed, once they are there."""
         self.held = ""
@@ -97,6 +99,10 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in [*kept, ("Content-Length", length)]:
             self.send_header(name, value)
         self.end_headers()
+        if self.server.dropping and self.command == "GET" and "list-type" not in self.path and status < 300 and body:
+            self.server.dropping -= 1
+            self.close_connection = True
+            body = body[: len(body) // 2]
         if self.command != "HEAD":
             self.wfile.write(body)
 

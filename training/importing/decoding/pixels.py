@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import math
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Final
 
@@ -43,9 +44,11 @@ def lines_of(path: Path, start: int, end: int) -> bytes:
     """Return the lines of a file that begin in a range of bytes."""
     with path.open("rb") as file:
         file.seek(max(0, start - 1))
+        if not start and file.read(len(BOM_UTF8)) != BOM_UTF8:
+            file.seek(0)
         if start:
-            start += len(file.readline(LONGEST_LINE)) - 1
-        text = file.read(max(0, end - start))
+            file.readline(LONGEST_LINE)
+        text = file.read(max(0, end - file.tell()))
         if text and not text.endswith(b"\n"):
             text += file.readline(LONGEST_LINE)
     return text

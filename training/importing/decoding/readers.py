@@ -133,14 +133,14 @@ def read_pixels(shard: Shard, form: Form, progress: Progress) -> Result:
 
 def read_parquet(shard: Shard, form: Form, progress: Progress) -> Result:
     """Decode pictures that are in a column of a Parquet file."""
-    encoded, labels = parquet.read(shard)
-    images = np.empty((len(encoded), form.channels, form.height, form.width), np.uint8)
+    images = np.empty((shard.count, form.channels, form.height, form.width), np.uint8)
     items: list[int] = []
+    labels: list[str] = []
     found: list[tuple[str, int, int]] = []
-    for item, data in enumerate(encoded):
+    for item, (data, label) in enumerate(parquet.read(shard)):
         if not progress.begins(item):
             continue
-        if labels[item] is None:
+        if label is None:
             progress.refuse(item, "has no label")
             continue
         try:
@@ -151,9 +151,10 @@ def read_parquet(shard: Shard, form: Form, progress: Progress) -> Result:
             progress.refuse(item, str(error))
         else:
             items.append(item)
+            labels.append(label)
             found.append((mode, height, width))
     rows = rows_of(items, found)
-    return Result(Batch(images[: len(items)], rows), _set_labels(rows, [str(labels[item]) for item in items], shard))
+    return Result(Batch(images[: len(items)], rows), _set_labels(rows, labels, shard))
 
 
 def _from_pixels(
@@ -212,14 +213,13 @@ def probe_shard(shard: Shard, progress: Progress) -> list[Probe]:
     if shard.kind in ("arrays", "pixels"):
         pictures, _ = arrays.read(shard) if shard.kind == "arrays" else pixels.read(shard, progress)
         return [probe_pixels(np.repeat(one, 3, 2) if one.shape[2] == 1 else one, *one.shape[:2]) for one in pictures]
-    encoded = [None] * len(shard.files) if shard.kind == "files" else parquet.read(shard)[0]
     folder = Folder(shard.path)
-    for item in range(len(encoded)):
+    items = shard.files if shard.kind == "files" else (data for data, _ in parquet.read(shard))
+    for item, each in enumerate(items):
         if not progress.begins(item):
             continue
         try:
-            data = folder.read(shard.files[item])[0] if shard.kind == "files" else encoded[item]
-            found.append(probe(data or b""))
+            found.append(probe(folder.read(each)[0] if isinstance(each, str) else each or b""))
         except Unusable as error:
             progress.refuse(item, str(error))
         except OSError as error:

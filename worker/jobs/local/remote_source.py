@@ -49,6 +49,8 @@ def fetch(url: str, allowed: Sequence[str], work: Path, check: Callable[[], None
             for number, path in enumerate(store.find(root)):
                 if number > MAX_SAMPLES:
                     raise refuse(f"{redact_urls(url)} has more than {MAX_SAMPLES:,} files")
+                if str(path).endswith("/"):  # an empty object that stands for a folder, as consoles make them
+                    continue
                 parts = PurePosixPath(str(path)[len(root) :].lstrip("/")).parts
                 if not parts or ".." in parts:
                     raise refuse(f"{redact_urls(url)} has a path that leads out of it ({ascii(path)[:200]})")

@@ -79,6 +79,8 @@ class PredictProcess:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="predict")
         self._connection: _Connection | None = None
         self._starting: asyncio.Task[_Connection] | None = None
+        self._endings: set[asyncio.Task[None]] = set()
+        """Of processes that are lost."""
         self._next_start = 0.0
         self.starts = 0
         """Processes that were started."""
@@ -112,6 +114,7 @@ class PredictProcess:
                 await self._starting
         if self._connection is not None:
             await self._connection.end()
+        await asyncio.gather(*self._endings)
         self._thread.shutdown(wait=False)
 
     async def _connected(self) -> "_Connection":
@@ -146,7 +149,9 @@ class PredictProcess:
         self._connection = connection
         return connection
 
-    def _lost(self, connection: "_Connection") -> None:
+    def _lost(self, connection: "_Connection", ending: asyncio.Task[None]) -> None:
+        self._endings.add(ending)
+        ending.add_done_callback(self._endings.discard)
         if connection.has_answered:
             self._next_start = 0.0
         if self._connection is connection:
@@ -158,7 +163,7 @@ class _Connection(asyncio.Protocol):
 
     def __init__(
         self, environment: Mapping[str, str], thread: ThreadPoolExecutor, max_memory: int,
-        lost: "Callable[[_Connection], None]",
+        lost: "Callable[[_Connection, asyncio.Task[None]], None]",
     ) -> None:  # fmt: skip
         self._environment, self._thread, self._max_memory, self._on_lost = environment, thread, max_memory, lost
         self._loop = asyncio.get_running_loop()
@@ -248,12 +253,12 @@ class _Connection(asyncio.Protocol):
         """Fail what was not answered; the process is ended."""
         if self._watch is not None:
             self._watch.cancel()
-        self._on_lost(self)
+        self._ending = self._ending or self._loop.create_task(self._end())
+        self._on_lost(self, self._ending)
         for future, _ in self._waiting.values():
             if not future.done():
                 future.set_exception(Unanswered(self._why))
         self._waiting.clear()
-        self._ending = self._ending or self._loop.create_task(self._end())
 
     async def end(self) -> None:
         """Close the connection and end the process."""

@@ -42,7 +42,10 @@ class Predictions:
         self.process = PredictProcess(child_environment())
         self.metrics = PredictMetrics()
         self._aliases: dict[str, _Current] = {}
-        self._waiting = self._bytes = 0
+        self.waiting = 0
+        """Requests that wait for an answer."""
+        self.bytes = 0
+        """What has come of bodies."""
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
@@ -51,21 +54,14 @@ class Predictions:
         await self.process.close()
 
     @contextmanager
-    def slot(self, size: int) -> Iterator[None]:
-        """Hold a place for a request with a body of `size` bytes; raises `ApiError` where too many wait."""
-        if self._waiting >= MAX_WAITING or self._bytes + size > MAX_WAITING_BYTES:
-            raise ApiError(
-                429, "too_busy",
-                f"{self._waiting} requests with {self._bytes >> 20} MiB wait for an answer, and {MAX_WAITING} with "
-                f"{MAX_WAITING_BYTES >> 20} MiB may; ask again after {RETRY_AFTER} s",
-            )  # fmt: skip
-        self._waiting += 1
-        self._bytes += size
+    def place(self) -> Iterator["Place"]:
+        """Hold a place for one request."""
+        place = Place(self)
         try:
-            yield
+            yield place
         finally:
-            self._waiting -= 1
-            self._bytes -= size
+            self.waiting -= place.waits
+            self.bytes -= place.bytes
 
     async def ask(self, asked: Asked, pictures: Sequence[bytes], alias: str) -> Answer:
         """Return the answer of a model; raises `ApiError` where it has none."""
@@ -100,7 +96,7 @@ class Predictions:
 
     def exposition(self) -> bytes:
         """Return the metrics as text."""
-        return self.metrics.exposition(self.process.starts, self._waiting)
+        return self.metrics.exposition(self.process.starts, self.waiting)
 
     def _resolve(self, alias: str) -> tuple[str, Asked]:
         """Return the key and the model of an alias, its files compared with their hashes where the key is new."""
@@ -121,6 +117,40 @@ class Predictions:
         if not answer.summary["classes"][0]:
             raise ApiError(422, "invalid_config", _message(answer.body), "image")
         return answer.body
+
+
+class Place:
+    """What one request holds: the bytes that have come of its body, and once all have, a place among those that wait.
+
+    A client that hangs holds no more than it has sent.
+    """
+
+    def __init__(self, predictions: Predictions) -> None:
+        self._predictions = predictions
+        self.bytes = 0
+        self.waits = False
+
+    def receive(self, size: int) -> None:
+        """Note that so many bytes have come; raises `ApiError` where all requests have too many."""
+        if self._predictions.bytes + size > MAX_WAITING_BYTES:
+            raise self._busy()
+        self._predictions.bytes += size
+        self.bytes += size
+
+    def wait(self) -> None:
+        """Note that the body has come whole; raises `ApiError` where too many requests wait."""
+        if self._predictions.waiting >= MAX_WAITING:
+            raise self._busy()
+        self._predictions.waiting += 1
+        self.waits = True
+
+    def _busy(self) -> ApiError:
+        return ApiError(
+            429, "too_busy",
+            f"{self._predictions.waiting} requests wait for an answer, and with those that are received they have "
+            f"{self._predictions.bytes >> 20} MiB; {MAX_WAITING} with {MAX_WAITING_BYTES >> 20} MiB may; ask again "
+            f"after {RETRY_AFTER} s",
+        )  # fmt: skip
 
 
 class _Current:
@@ -191,19 +221,17 @@ class PredictMiddleware:
         await send({"type": "http.response.body", "body": body})
 
     async def _answer(self, alias: str, scope: Scope, receive: Receive) -> bytes | None:
-        content_type, length = "", MAX_PREDICT_BYTES
-        headers = scope["headers"]
+        content_type, headers = "", scope["headers"]
         for name, value in headers if isinstance(headers, list) else ():
             if name == b"content-type":
                 content_type = value.decode("latin-1")
-            elif name == b"content-length":
-                length = int(value)  # a number: access control has looked at it
-        with self._predictions.slot(length):
-            body = await read_body(receive, MAX_PREDICT_BYTES)
+        with self._predictions.place() as place:
+            body = await read_body(receive, MAX_PREDICT_BYTES, place.receive)
             if body is None:
                 return None
             if len(body) > MAX_PREDICT_BYTES:
                 raise ApiError(413, "too_large", f"the body is larger than {MAX_PREDICT_BYTES} bytes; shorten it")
+            place.wait()
             return await self._predictions.answer(
                 alias, content_type, body, reading=scope.get("query_string") == READING
             )

@@ -105,7 +105,9 @@ class ModelRoutes:
         `reading=true` adds what the network saw of each.
         """
         body = await request.body()
-        with self._predictions.slot(len(body)):
+        with self._predictions.place() as place:
+            place.receive(len(body))
+            place.wait()
             answer = await self._predictions.answer(
                 alias, request.headers.get("content-type", ""), body, reading=reading
             )

@@ -15,7 +15,6 @@ from preflight import Client
 from preflight.wire import JobState
 from training.artifacts.model_dir import MANIFEST, MODEL, manifest_in
 from training.artifacts.predict_server import MAX_MODELS, Asked
-from worker.web.auth import MAX_PICTURE_BYTES
 from worker.web.files.artifact_files import DiskFiles
 from worker.web.models import Prediction
 from worker.web.predicting.service import Predictions
@@ -56,15 +55,17 @@ class PredictRoutes:
             message = f"content-type is {ascii(kind)[:80]}, but must be image/png or image/jpeg"
             raise ApiError(415, "wrong_content_type", message)
         state = await run_in_threadpool(require_job, self._client, job_id)
-        with self._predictions.slot(
-            int(request.headers.get("content-length", MAX_PICTURE_BYTES))
-        ):  # a place before the body
+        with self._predictions.place() as place:
+            picture = bytearray()
             try:
-                picture = await request.body()
+                async for chunk in request.stream():
+                    place.receive(len(chunk))
+                    picture += chunk
             except ClientDisconnect as error:
                 raise ApiError(400, "incomplete", "the picture did not come whole; send it again") from error
+            place.wait()
             asked = await self._models.asked(state)
-            answer = await self._predictions.ask(asked, [picture], "")
+            answer = await self._predictions.ask(asked, [bytes(picture)], "")
         found = json.loads(answer.body)
         if "error" in found:
             raise ApiError(422, found["error"]["reason"], found["error"]["message"], "image")
@@ -126,8 +127,3 @@ def _asked(directory: Path) -> Asked:
         case {"sha256": {"model.safetensors": str(sha256)}}:
             return Asked(model=str(directory), version=str(version), sha256=sha256, reading=True)
     return Asked(model=str(directory), version=str(version), sha256="", reading=True)
-
-
-def _length(request: Request) -> int:
-    """Return the bytes that a body has at most; access control has looked at the header."""
-    return int(request.headers.get("content-length", MAX_PICTURE_BYTES))

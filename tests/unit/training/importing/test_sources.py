@@ -61,11 +61,13 @@ def label_studio(root: Path) -> Path:
     return root
 
 
-def kaggle(root: Path, *, header: bool = True, packed: bool = False, scale: int = 1) -> Path:
+def kaggle(
+    root: Path, *, header: bool = True, packed: bool = False, scale: int = 1, delimiter: str = ",", bom: bool = False
+) -> Path:
     rows = [[label, *(image.ravel() / scale if scale > 1 else image.ravel())] for image, label in
             zip(IMAGES[SHUFFLED], LABELS[SHUFFLED], strict=True)]  # fmt: skip
     names = [["label", *(f"pixel{number}" for number in range(784))]] if header else []
-    text = "".join(",".join(map(str, row)) + "\r\n" for row in [*names, *rows])
+    text = "\ufeff" * bom + "".join(delimiter.join(map(str, row)) + "\r\n" for row in [*names, *rows])
     path = root / ("train.csv.gz" if packed else "train.csv")
     path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
     return path
@@ -150,11 +152,14 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Version:
     "make",
     [
         labels_csv, json_lines, label_studio, kaggle, lambda root: kaggle(root, header=False),
-        lambda root: kaggle(root, packed=True), lambda root: kaggle(root, scale=255), keras, floats, medmnist, npy, idx,
+        lambda root: kaggle(root, packed=True), lambda root: kaggle(root, scale=255),
+        lambda root: kaggle(root, delimiter=";", bom=True), lambda root: kaggle(root, header=False, bom=True),
+        keras, floats, medmnist, npy, idx,
         lambda root: idx(root, packed=True), parquet, lambda root: parquet(root, names=False), zipped, tarred,
     ],
     ids=[
-        "labels.csv", "json lines", "label studio", "kaggle", "no header", "csv.gz", "floats in csv", "keras", "floats",
+        "labels.csv", "json lines", "label studio", "kaggle", "no header", "csv.gz", "floats in csv",
+        "semicolons and a byte order mark", "a byte order mark and no header", "keras", "floats",
         "medmnist", "npy", "idx", "idx.gz", "parquet", "parquet without names", "zip", "tar.gz",
     ],
 )  # fmt: skip

@@ -118,6 +118,13 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def name_a_class(root: Path, name: str) -> None:
+    """Write a table beside pictures in which one has a class of this name."""
+    files = [str(path.relative_to(root)) for path in sorted(save_tree(root, 3).rglob("*.png"))]
+    rows = [f"{file},{name if number == 5 else file[:3]}" for number, file in enumerate(files)]
+    (root / "labels.csv").write_text("\n".join(["file,label", *rows]))
+
+
 @pytest.mark.parametrize(
     ("prepare", "sentence"),
     [
@@ -125,6 +132,8 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
         (lambda root: save_tree(root, 3, ("one",)), "all samples are of one class, 'one'"),
         (lambda root: save_tree(root, 3, ("Cat", "cat")), "the classes 'Cat' and 'cat' differ in case alone"),
         (lambda root: save_tree(root, 3, ("a", "b" * 200)), "a class name has 200 characters"),
+        (lambda root: name_a_class(root, "b" * 300), "a class name has 300 characters"),
+        (lambda root: name_a_class(root, ".."), "a class is named '..', which is no name; rename it"),
         (lambda root: drawn("disc", 0).save(save_tree(root, 3) / "loose.png"), "pictures beside its class folders"),
     ],
 )

@@ -27,13 +27,18 @@ export class Problem extends Error {
   }
 }
 
-/** Return the JSON response to GET, to POST with a body, or to `method`; raises Problem. A Blob is sent as it is. */
+/**
+ * Return the JSON response to GET, to POST with a body, or to `method`, undefined where it is empty; raises Problem.
+ *
+ * A Blob is sent as it is.
+ */
 export async function request(path, { body, method, signal } = {}) {
   const [type, content] = body instanceof Blob ? [body.type, body] : ["application/json", toJson(body)];
   const post = { method: "POST", headers: { "content-type": type }, body: content };
   const response = await authorizedFetch(path, { ...(body === undefined ? { method } : post), signal });
   try {
-    return parseJson(await response.text());
+    const text = await response.text();
+    return text === "" ? undefined : parseJson(text);
   } catch (error) {
     throw asProblem(error, signal);
   }

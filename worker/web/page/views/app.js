@@ -1,5 +1,5 @@
 // The page's router: #/ or #/?status=failed shows the jobs, #/jobs/<id> one job, #/models the models with names,
-// #/data the imported data.
+// #/models/<alias> one of them, #/data the imported data.
 
 import { Problem } from "../lib/api.js";
 import { errorMessage } from "../lib/components.js";
@@ -13,7 +13,7 @@ import { showDataset } from "./data/dataset.js";
 import { showForm } from "./form/form.js";
 import { showJob, showJobError } from "./job/job.js";
 import { showJobs } from "./list/jobs.js";
-import { showModels } from "./models/models.js";
+import { showModel, showModels } from "./models/models.js";
 
 const main = document.querySelector("main");
 const connection = new Connection(document.querySelector("#connection"));
@@ -36,7 +36,7 @@ async function route(moveFocus) {
     if (signal.aborted) return;
     if (!(error instanceof Problem)) throw error;
     if (error.reason === "unauthorized") showLocked();
-    else if (id === null) fill(main, errorMessage("The jobs cannot be shown", error.message));
+    else if (id === null) fill(main, errorMessage("This cannot be shown", error.message));
     else showJobError(main, id, error);
   }
 }
@@ -49,6 +49,7 @@ function show(path, id, given, context) {
   if (path === "/data") return showData(main, context);
   if (path.startsWith("/data/")) return showDataset(main, decoded(path.slice("/data/".length)), context);
   if (path === "/models") return showModels(main, context);
+  if (path.startsWith("/models/")) return showModel(main, decoded(path.slice("/models/".length)), context);
   return showJobs(main, given, context);
 }
 

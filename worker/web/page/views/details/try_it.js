@@ -23,11 +23,12 @@ export class TryIt {
   #answer = h("p.lead", { role: "status" }, "Draw with mouse, pen or finger, or choose a picture.");
   #error = h("p.bad", { role: "alert" });
   #list = h("ol.probabilities");
+  #seen = h("p.note");
   #pen = null; // where the stroke is
   #isAsking = false;
   #next = null;
 
-  constructor(path, signal, hasHeading = true) {
+  constructor(path, signal) {
     this.#path = path;
     this.#signal = signal;
     const file = h("input", { type: "file", accept: "image/*", hidden: true, change: taken });
@@ -36,12 +37,11 @@ export class TryIt {
       take(file.files[0]);
       file.value = ""; // the same file may be chosen again
     }
-    const choose = h("button", { type: "button", click: () => file.click() }, "Choose a picture");
+    const choose = h("button", { type: "button", click: () => file.click() }, "Choose or take a picture");
     const clear = h("button", { type: "button", click: () => this.#clear() }, "Clear");
     const note = h("p.note", "Or drop a picture here. It is prepared as by ", h("code", "preflight predict"), ".");
-    const answer = h("div", this.#answer, this.#error, h("div.buttons", clear, choose, file), note, this.#list);
-    const inner = h("div.try", this.#canvas, answer);
-    this.element = hasHeading ? panel("Try it", inner) : inner;
+    const answer = h("div", this.#answer, this.#error, this.#seen, h("div.buttons", clear, choose, file), note, this.#list);
+    this.element = panel("Try it", h("div.try", this.#canvas, answer));
     this.#listen();
     this.#clear();
   }
@@ -91,6 +91,7 @@ export class TryIt {
     setText(this.#error, "");
     setText(this.#answer, "Draw with mouse, pen or finger, or choose a picture.");
     fill(this.#list);
+    fill(this.#seen);
   }
 
   /** Show a file on the canvas, and ask about it. */
@@ -124,7 +125,7 @@ export class TryIt {
 
   async #askOnce(picture) {
     try {
-      const found = await request(`${this.#path}/predict`, { body: picture, signal: this.#signal });
+      const found = await request(`${this.#path}/predict?reading=true`, { body: picture, signal: this.#signal });
       setText(this.#error, "");
       this.#show(found.classes ? found : ofAlias(found));
     } catch (problem) {
@@ -132,11 +133,14 @@ export class TryIt {
       setText(this.#error, problem.message);
       setText(this.#answer, "No answer.");
       fill(this.#list);
+      fill(this.#seen);
     }
   }
 
-  #show({ label, name, classes, confidence, probabilities }) {
-    setText(this.#answer, `${name} (${percent(confidence)})`);
+  #show({ label, name, classes, confidence, probabilities, uncertain, reading }) {
+    setText(this.#answer, `${name} (${percent(confidence)})${uncertain ? ", uncertain" : ""}`);
+    const seen = h("img.seen", { src: `data:image/png;base64,${reading.image}`, alt: "" });
+    fill(this.#seen, seen, reading.uneven ? "What the network sees; the paper is uneven." : "What the network sees.");
     const all = probabilities.map((value, digit) => ({ digit, value }));
     const most = [...all].sort((one, other) => other.value - one.value).slice(0, MAX_SHOWN);
     const shown = all.length > MAX_SHOWN ? most : all;
@@ -153,9 +157,9 @@ export class TryIt {
 }
 
 /** The answer of a model with a name, as that of a job is. */
-function ofAlias({ class: name, probability: confidence, probabilities }) {
+function ofAlias({ class: name, probability: confidence, probabilities, ...others }) {
   const classes = Object.keys(probabilities);
-  return { label: classes.indexOf(name), name, classes, confidence, probabilities: Object.values(probabilities) };
+  return { ...others, label: classes.indexOf(name), name, classes, confidence, probabilities: Object.values(probabilities) };
 }
 
 /** Return a picture of at most `SMALL_SIDE` pixels a side, as PNG. */

@@ -4,7 +4,7 @@ import { addressOf, request } from "../../lib/api.js";
 import { isActive } from "../../lib/components.js";
 import { confirmDialog, copyButton, h, setText } from "../../lib/dom.js";
 import { sentence } from "../../lib/format.js";
-import { promoteJob } from "../models/models.js";
+import { modelAddress, promoteJob } from "../models/models.js";
 
 /** Reasons of failures that the same request repeats; "Run again with…" changes it. */
 const REPEATS = new Set(["diverged", "invalid_config"]);
@@ -93,7 +93,8 @@ export class Actions {
     setText(this.error, "");
     this.#useButton.disabled = true;
     try {
-      if (await promoteJob(this.#id)) location.hash = "#/models";
+      const alias = await promoteJob(this.#id);
+      if (alias) location.hash = modelAddress(alias);
     } catch (problem) {
       setText(this.error, problem.message);
     }

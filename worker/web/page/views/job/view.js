@@ -11,6 +11,7 @@ import { times } from "../charts/times.js";
 import { Details } from "../details/details.js";
 import { EventList } from "../events/list.js";
 import { group } from "./group.js";
+import { modelAddress } from "../models/models.js";
 import { Notes } from "./notes.js";
 import { plan } from "./plan.js";
 import { Progress, drawFigures } from "./progress.js";
@@ -182,12 +183,12 @@ export class JobView {
   }
 }
 
-/** The model that a job starts from: an alias leads to the models, anything else may be a job. */
+/** The model that a job starts from: its job where that is known, else an alias. */
 function parentOf({ request, result }, initialized) {
   const { init_from: name } = request;
   const id = result?.parent?.job_id ?? initialized?.parent;
   if (id) return h("a", { href: jobAddress(id) }, name === id ? name : `${name} (job ${id})`);
-  return h("a", { href: "#/models" }, name);
+  return h("a", { href: modelAddress(name.split("@")[0]) }, name);
 }
 
 /** What a cancellation leaves: a job has no checkpoint before its first one is saved. */

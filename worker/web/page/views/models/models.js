@@ -1,4 +1,4 @@
-// Models with names: what each alias points to, since when and by whom, and the way back.
+// Models with names: the list of aliases, and a page for each: try it, its history and the way back.
 
 import { request } from "../../lib/api.js";
 import { ago, backToJobs, datasetLink, facts, jobAddress, jobsWith, loading, panel } from "../../lib/components.js";
@@ -10,44 +10,111 @@ const POLL_INTERVAL_MS = 5000;
 /** The alias that a job's button offers. */
 const PRODUCTION = "production";
 
+/** Return the address of an alias's page. */
+export function modelAddress(alias) {
+  return `#/models/${encodeURIComponent(alias)}`;
+}
+
 /** Show all aliases in `place` until `signal` is aborted. */
 export async function showModels(place, { connection, signal }) {
   document.title = "Models - preflight";
-  const error = h("p.bad", { role: "alert" });
-  const list = h("div.models");
-  const head = h("h1", { tabindex: "-1" }, "Models");
-  fill(place, backToJobs(), head, loading("Loading models…"));
+  const heading = h("h1", { tabindex: "-1" }, "Models");
+  fill(place, backToJobs(), heading, loading("Loading models…"));
   let shown = "";
   await connection.poll("models", refresh, { every: POLL_INTERVAL_MS, signal });
 
   async function refresh() {
-    const [overview, { models }] = await Promise.all([
-      request("v1/overview", { signal }),
-      request("v1/models", { signal }),
-    ]);
-    const whole = await Promise.all(
-      models.map((one) => (one.current ? request(`v1/models/${encodeURIComponent(one.alias)}`, { signal }) : one)),
-    );
-    const now = JSON.stringify([overview.read_only, whole]);
+    const { models } = await request("v1/models", { signal });
+    const now = JSON.stringify(models);
     if (now === shown) return;
     shown = now;
-    fill(list, whole.length ? whole.map((one) => model(one, overview.read_only, rollBack, tryIt(one, signal))) : none());
-    if (!list.isConnected) fill(place, backToJobs(), head, error, list);
+    fill(place, backToJobs(), heading, models.length ? h("div.models", listed(models)) : none());
+  }
+}
+
+function listed(models) {
+  const rows = models.map(({ alias, current, message }) =>
+    current
+      ? h("tr", h("td", h("a", { href: modelAddress(alias) }, alias)), cells(current))
+      : h("tr", h("td", alias), h("td.bad", { colspan: 6 }, sentence(message))),
+  );
+  return table(["Name", ...COLUMNS], rows, "Models with names");
+}
+
+/** Show the page of an alias in `place` until `signal` is aborted. */
+export async function showModel(place, alias, { connection, signal }) {
+  document.title = `${alias} - preflight`;
+  const path = modelPath(alias);
+  const back = h("p.back", h("a", { href: "#/models" }, "← Models"));
+  const heading = h("h1", { tabindex: "-1" }, alias);
+  const error = h("p.bad", { role: "alert" });
+  const [buttons, what, history] = [h("div.actions"), h("div"), h("div")];
+  const tried = new TryIt(path, signal).element;
+  fill(place, back, heading, loading("Loading the model…"));
+  heading.focus();
+  let shown = "";
+  await connection.poll("model", refresh, { every: POLL_INTERVAL_MS, signal });
+
+  async function refresh() {
+    const [{ read_only: readOnly }, found] = await Promise.all([
+      request("v1/overview", { signal }),
+      request(path, { signal }),
+    ]);
+    const now = JSON.stringify([readOnly, found]);
+    if (now === shown) return;
+    shown = now;
+    fill(buttons, ...(readOnly ? [] : actions(found)));
+    fill(what, facts([
+      ["Job", h("a", { href: jobAddress(found.current.job_id) }, found.current.job_id)],
+      ["Network", h("span", jobsWith("model", found.current.model), " on ", datasetLink(found.current.dataset))],
+      ["Test accuracy", accuracy(found.current)],
+      ["Asked as", h("code", `POST /${path}/predict`)],
+    ]));
+    const rows = found.history.map((one, index) => h("tr", h("td", index ? one.action : h("strong", "in use")), cells(one)));
+    fill(history, table(["", ...COLUMNS], rows, `History of ${alias}`));
+    if (!what.isConnected)
+      fill(place, back, heading, error, buttons, h("div.models", panel("In use", what), tried, panel("History", history)));
   }
 
-  async function rollBack({ alias, history }) {
-    const former = returnsTo(history);
+  function actions({ current, history: all }) {
+    const former = returnsTo(all);
+    const further = new URLSearchParams({ init_from: alias, dataset: current.dataset.split("@")[0] });
+    return [
+      h("a.button", { href: `#/new?${further}` }, "Train further…"),
+      former && h("button", { type: "button", click: () => rollBack(former, current.number) }, "Roll back…"),
+      h("button", { type: "button", click: remove }, "Remove…"),
+    ];
+  }
+
+  async function rollBack(former, number) {
     const parts = [h("p", h("code", alias), " will be the model of job ", h("code", former.job_id), " again.")];
-    if (!(await confirmDialog("Roll back?", parts, { yes: "Roll back", no: "Cancel" }))) return;
+    if (await confirmDialog("Roll back?", parts, { yes: "Roll back", no: "Cancel" }))
+      await change(`${path}/rollback`, { body: { by: "page", expect: number } });
+  }
+
+  async function remove() {
+    const parts = [
+      h("p", "Requests for ", h("code", alias), " are refused from then on, and its history is deleted. The jobs and their models stay."),
+    ];
+    if (!(await confirmDialog("Remove this name?", parts, { yes: "Remove", no: "Cancel", danger: true }))) return;
+    await change(path, { method: "DELETE" });
+  }
+
+  async function change(address, options) {
     setText(error, "");
     try {
-      const body = { by: "page", expect: history[0].number };
-      await request(`v1/models/${encodeURIComponent(alias)}/rollback`, { body });
+      await request(address, options);
+      if (options.method === "DELETE") location.hash = "#/models";
+      else connection.retryNow();
     } catch (problem) {
       setText(error, problem.message);
+      connection.retryNow();
     }
-    connection.retryNow();
   }
+}
+
+function modelPath(alias) {
+  return `v1/models/${encodeURIComponent(alias)}`;
 }
 
 /** Return the promotion to which a rollback returns; undefined: there is none. */
@@ -56,48 +123,23 @@ function returnsTo(history) {
   return promotion?.kept ? promotion : undefined;
 }
 
-function model(one, readOnly, rollBack, tried) {
-  const { alias, current, history, message } = one;
-  if (!current) return panel(alias, h("p.bad", sentence(message)));
-  const canReturn = !readOnly && returnsTo(history);
-  const head = ["", "Job", "Accuracy", "SHA-256", "When", "By", "Why"];
-  const rows = history.map((each, index) =>
-    h(
-      "tr",
-      h("td", index === 0 ? h("strong", "in use") : each.action),
-      h("td", h("a", { href: jobAddress(each.job_id) }, each.job_id)),
-      h("td.n", accuracy(each)),
-      h("td", h("code", { title: each.model_sha256 }, each.model_sha256.slice(0, 12))),
-      h("td", ago(Date.parse(each.at) / 1000)),
-      h("td", each.by),
-      h("td", each.why),
-    ),
-  );
-  const table = h("table", h("thead", h("tr", head.map((text) => h("th", text)))), h("tbody", rows));
-  return panel(
-    alias,
-    facts([
-      ["Network", h("span", jobsWith("model", current.model), " on ", datasetLink(current.dataset))],
-      ["Test accuracy", accuracy(current)],
-      ["Asked as", h("code", `POST /v1/models/${alias}/predict`)],
-    ]),
-    h(
-      "p.actions",
-      canReturn && h("button", { type: "button", click: () => rollBack(one) }, "Roll back"),
-      !readOnly && h("a.button", { href: `#/new?${new URLSearchParams({ init_from: alias, dataset: current.dataset.split("@")[0] })}` }, "Train further…"),
-    ),
-    tried,
-    h("div.wide", { tabindex: "0", role: "group", "aria-label": `History of ${alias}` }, table),
-  );
+const COLUMNS = ["Job", "Accuracy", "SHA-256", "When", "By", "Why"];
+
+/** The cells of a promotion, below `COLUMNS`. */
+function cells(one) {
+  return [
+    h("td", h("a", { href: jobAddress(one.job_id) }, one.job_id)),
+    h("td.n", accuracy(one)),
+    h("td", h("code", { title: one.model_sha256 }, one.model_sha256.slice(0, 12))),
+    h("td", ago(Date.parse(one.at) / 1000)),
+    h("td", one.by),
+    h("td", one.why),
+  ];
 }
 
-/** A canvas to try the model of an alias, made when it is opened. */
-function tryIt({ alias }, signal) {
-  const open = () => {
-    if (details.children.length === 1) details.append(new TryIt(`v1/models/${encodeURIComponent(alias)}`, signal, false).element);
-  };
-  const details = h("details", { toggle: open }, h("summary", "Try it"));
-  return details;
+function table(head, rows, label) {
+  const whole = h("table", h("thead", h("tr", head.map((text) => h("th", text)))), h("tbody", rows));
+  return h("div.wide", { tabindex: "0", role: "group", "aria-label": label }, whole);
 }
 
 function accuracy({ test_accuracy: value }) {
@@ -113,7 +155,7 @@ function none() {
   );
 }
 
-/** Ask under which name to use a job's model, and promote it; returns whether that was done, raises Problem. */
+/** Ask under which name to use a job's model, and promote it; returns the name, or nothing; raises Problem. */
 export async function promoteJob(id) {
   const alias = h("input", { id: "promote-alias", value: PRODUCTION, maxlength: 64, required: true });
   const why = h("input", { id: "promote-why", maxlength: 1000, placeholder: "optional" });
@@ -124,9 +166,7 @@ export async function promoteJob(id) {
     h("label", { for: "promote-why" }, "Why"),
     why,
   ];
-  if (!(await confirmDialog("Use this model?", parts, { yes: "Use it", no: "Cancel" }))) return false;
-  await request(`v1/models/${encodeURIComponent(alias.value)}/promote`, {
-    body: { job_id: id, by: "page", why: why.value },
-  });
-  return true;
+  if (!(await confirmDialog("Use this model?", parts, { yes: "Use it", no: "Cancel" }))) return undefined;
+  await request(`${modelPath(alias.value)}/promote`, { body: { job_id: id, by: "page", why: why.value } });
+  return alias.value;
 }

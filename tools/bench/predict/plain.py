@@ -1,6 +1,6 @@
 """A plain inference service, which `tools.bench.predict` runs beside ours: FastAPI, Pillow and ONNX Runtime.
 
-python -m tools.bench.plain_predict MODEL.onnx PORT
+python -m tools.bench.predict.plain MODEL.onnx PORT
 """
 
 import sys

@@ -1,0 +1,1 @@
+"""Predictions over HTTP beside a plain inference service, and beside a training."""
