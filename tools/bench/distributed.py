@@ -27,11 +27,11 @@ from tools.bench.container import Container, container
 from tools.bench.record import judged, samples, start
 from training.data.prepare import prepare
 from training.distributed import agent
+from training.group import Seat
 from training.loop import child as training_child
 from training.loop.child import REQUEST, TrainingRequest
 from training.process.child import Child
 from training.process.runner import iter_records
-from training.seat import Seat
 
 MEMORY: Final = 1 << 30
 NAMES: Final = ("leader", "member")
