@@ -126,8 +126,3 @@ def _asked(directory: Path) -> Asked:
         case {"sha256": {"model.safetensors": str(sha256)}}:
             return Asked(model=str(directory), version=str(version), sha256=sha256, reading=True)
     return Asked(model=str(directory), version=str(version), sha256="", reading=True)
-
-
-def _length(request: Request) -> int:
-    """Return the bytes that a body has at most; access control has looked at the header."""
-    return int(request.headers.get("content-length", MAX_PICTURE_BYTES))
