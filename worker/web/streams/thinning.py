@@ -27,7 +27,7 @@ def thin(records: Sequence[StreamRecord], stride: int) -> Sequence[StreamRecord]
     most = 0
     for record in records:
         attempt, number = record.number
-        stays = record.type not in CURVE_EVENTS or record.used_memory_mb > most
-        most = max(most, record.used_memory_mb)
+        stays = record.type not in CURVE_EVENTS or record.used_memory_mib > most
+        most = max(most, record.used_memory_mib)
         kept[attempt, record.type, -number if stays else number // stride] = record
     return sorted(kept.values(), key=lambda record: record.id)

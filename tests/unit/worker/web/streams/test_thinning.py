@@ -8,7 +8,7 @@ from worker.web.streams.thinning import MAX_POINTS, stride_of, thin
 
 def record(seq: int, kind: str = "progress", *, attempt: int = 1, memory: int = 0) -> StreamRecord:
     return StreamRecord(
-        id=(seq, attempt), type=kind, number=(attempt, seq), text=b"", is_terminal=False, used_memory_mb=memory
+        id=(seq, attempt), type=kind, number=(attempt, seq), text=b"", is_terminal=False, used_memory_mib=memory
     )
 
 
@@ -40,4 +40,4 @@ def test_attempts_are_thinned_each_for_itself() -> None:
 
 def test_the_most_memory_in_use_is_kept() -> None:
     kept = thin([record(1, memory=5), record(2, memory=4), record(3, memory=9), record(4, memory=7), record(5)], 8)
-    assert [one.used_memory_mb for one in kept] == [5, 9, 0]
+    assert [one.used_memory_mib for one in kept] == [5, 9, 0]
