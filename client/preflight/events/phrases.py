@@ -9,10 +9,10 @@ from preflight.wire import AnyEvent, CalibrationTrial, CalibrationWinner, Predic
 
 OWN_PLAN: Final = "the job's own plan"
 SOURCES: Final[dict[Literal["cache", "measured", "own", "kept"], str]] = {
-    "measured": "measured in this container before the training",
-    "cache": "reused from a calibration in an equal container",
-    "own": "the job's own",
-    "kept": "kept from an earlier attempt",
+    "measured": "Measured in this container before the training",
+    "cache": "Reused from a calibration in an equal container",
+    "own": "The job's own",
+    "kept": "Kept from an earlier attempt",
 }
 """Source of a plan -> its meaning."""
 STAGES: Final = {
@@ -21,8 +21,8 @@ STAGES: Final = {
     "dataset_ready": "choosing a plan",
     "memory_probe": "calibrating",
     "calibration_trial": "calibrating",
-    "calibration_winner": "starting the training",
-    "training_config": "starting the training",
+    "calibration_winner": "starting the training process",
+    "training_config": "starting the training process",
 }
 """Type of an event -> what the attempt does then, until its first step."""
 

@@ -46,6 +46,7 @@ export class Charts {
 
   draw(timeline) {
     this.#timeline = timeline;
+    this.#charts.forEach((chart) => chart.show(timeline));
     if (this.#isNear) this.#draw();
   }
 
@@ -68,7 +69,7 @@ export class Charts {
       if (!this.#listeners.signal.aborted) setTimeout(() => this.#draw(), RETRY_MS);
       return;
     }
-    this.#charts.forEach((chart) => chart.draw(this.#timeline));
+    this.#charts.forEach((chart) => chart.draw());
   }
 
   #set(changes) {

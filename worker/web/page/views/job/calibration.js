@@ -45,7 +45,7 @@ export function trials(events, winner) {
       "p.note",
       "Each plan was measured in turns with the best one before it, in real training steps. ",
       "The mark is the relative speed, the line its 95 % interval. ",
-      "Memory is the peak of the process that measured; it leaves out the file cache, as the tile above does.",
+      "Memory is the peak of the process that measured; the tile above has all of the container. Neither counts the file cache.",
     ),
     h("div.forest", axis(scale, RATIO_TICKS), h("div", { role: "list" }, rows)),
     skipped("details.skipped", events.filter(isWorthless), "not worth a measurement"),

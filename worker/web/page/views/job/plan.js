@@ -1,7 +1,7 @@
 // The plan of a job, and why it was chosen.
 
 import { facts } from "../../lib/components.js";
-import { h } from "../../lib/dom.js";
+import { h, marked } from "../../lib/dom.js";
 import { mebibytes, number, pluralize, seconds, sentence } from "../../lib/format.js";
 import { planSentence } from "../../lib/plan_text.js";
 
@@ -23,7 +23,7 @@ export function plan({ plan: current, latest }) {
         "Memory limit",
         `micro-batches of up to ${number(chosen.max_feasible, 0)}`,
       ],
-      advice && ["Larger batches", sentence(advice.message)],
+      advice && ["Larger batches", h("span", marked(sentence(advice.message)))],
       container && ["Container", `${pluralize(container.cpu_cores, "core")}, ${mebibytes(container.memory_mib)}`],
       share && ["Share", sentence(share.message)],
     ]),

@@ -93,7 +93,7 @@ export function drawFigures(element, state, { latest, memoryPeak, validation }) 
       epoch && validated !== null ? `after ${lastEpoch}` : "",
     ],
     ["Samples/s", shown(rate, speed), epoch ? `${speed(epoch.samples_per_s)} in ${lastEpoch}` : "now"],
-    ["Memory", shown(used, mebibytes), limit ? `${peak}of ${mebibytes(limit)}, all processes` : "", used / limit],
+    ["Memory", shown(used, mebibytes), limit ? `${peak}of ${mebibytes(limit)}` : "", used / limit],
     [
       "Checkpoint",
       shown(saved?.ts, age),

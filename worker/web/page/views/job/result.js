@@ -48,10 +48,9 @@ function paragraph(text) {
 
 function finished(state) {
   const found = { ...state, ...state.result };
-  const { test_accuracy: accuracy, measured_epoch_s: measured, predicted_epoch_s: predicted } = found;
+  const { test_accuracy: accuracy, measured_epoch_s: measured } = found;
   const fact = (value, name, format) => value !== undefined && [name, format(value)];
   const stopped = found.stopped_early ? ", stopped early" : "";
-  const prediction = predicted === undefined ? "" : `, ${seconds(predicted, measured)} predicted`;
   return [
     accuracy === undefined ? h("h2", "Finished") : h("h2", percent(accuracy), h("small", "test accuracy")),
     facts([
@@ -60,7 +59,7 @@ function finished(state) {
       fact(found.train_s, "Training time", duration),
       fact(found.best_epoch, "Epochs", (best) => `${found.epochs}, best was ${best}${stopped}`),
       fact(found.train_steps, "Steps", (steps) => number(steps, 0)),
-      fact(measured, "Epoch time", (value) => `${seconds(value)}${prediction}`),
+      fact(measured, "Epoch time", seconds),
       fact(found.samples_per_s, "Samples/s", speed),
       fact(found.parent ?? undefined, "Started from", parent),
     ]),
