@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 from preflight.errors import DatasetError
 from preflight.files.atomic_files import write_atomically
 from preflight.files.locks import FLAGS, remove_unlocked
-from preflight.files.object_store import LOCAL_SCHEMES, describe_error, open_url
+from preflight.object_store import LOCAL_SCHEMES, describe_error, open_url
 from training.catalog.catalog import Catalog
 from training.catalog.version import NAME, VERSION, Reference, Version, content_header, content_sha256
 from training.data.dataset_info import info_of, opened

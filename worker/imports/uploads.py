@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
 from preflight.errors import DatasetError
-from preflight.files.object_store import FileSystem, open_url
+from preflight.object_store import FileSystem, open_url
 from worker.config.settings import Settings
 
 FOLDER: Final = "uploads"

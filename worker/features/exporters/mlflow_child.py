@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 from preflight.config.secrets import redact_urls
 from preflight.errors import ArtifactError, InvalidConfig, MissingPackage
 from preflight.files.journal import JournalWriter
-from preflight.files.object_store import describe_error
+from preflight.object_store import describe_error
 from preflight.packages import how_to_install
 from training.process.child_main import serve_request
 from worker.config.settings import load

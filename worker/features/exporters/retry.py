@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 from preflight.errors import ArtifactError, PreflightError
 from preflight.files.journal import RecordWriter
-from preflight.files.object_store import describe_error
+from preflight.object_store import describe_error
 from preflight.redis.retry import backoff
 from worker.features.exporters.refusals import explain_permanent
 

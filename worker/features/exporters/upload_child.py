@@ -5,7 +5,7 @@ from typing import Final, NoReturn
 
 from preflight.config.secrets import redact_urls
 from preflight.files.journal import JournalWriter
-from preflight.files.object_store import open_url
+from preflight.object_store import open_url
 from training.process.child_main import serve_request
 from worker.config.settings import load
 from worker.features.exporters.base import REQUEST, ExportRequest

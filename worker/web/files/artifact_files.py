@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, Literal, Protocol
 
 from preflight.files.atomic_files import NotRegular, open_regular
-from preflight.files.object_store import FileSystem, open_url
+from preflight.object_store import FileSystem, open_url
 from preflight.recognizer.onnx import ONNX
 from training.artifacts.evaluation import EVALUATION
 from training.artifacts.model_dir import MANIFEST, MODEL, REPORT

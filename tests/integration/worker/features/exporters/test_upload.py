@@ -14,7 +14,7 @@ from support.files.objects import BUCKET, CREDENTIALS, Objects, objects
 
 from preflight.errors import ArtifactError, InvalidConfig, MissingPackage
 from preflight.files.journal import JournalReader, JournalWriter
-from preflight.files.object_store import open_url
+from preflight.object_store import open_url
 from training.artifacts.model_dir import MANIFEST, MODEL, save
 from worker.config.settings import load
 from worker.features.exporters import retry

@@ -16,7 +16,7 @@ import trustme
 from pydantic import JsonValue
 
 from preflight.errors import ArtifactError, PreflightError, TimedOut
-from preflight.files.object_store import open_url
+from preflight.object_store import open_url
 from training.artifacts.model_dir import save
 from worker.config.settings import load
 from worker.features.exporters import retry
