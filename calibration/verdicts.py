@@ -1,26 +1,14 @@
 """Words for speeds and verdicts of trials, outcomes and phases of memory probes: for the terminal and the report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from calibration.result import BatchAdvice, BatchTrial, Confirmation, Trial
-from preflight.contract.verdicts import Verdict, speedup
+from preflight.contract.verdicts import MEANINGS, speedup
 from preflight.numbers import MIB, two_digits
 
 FINE: Final = 1.15
 """Ratio below which one decimal would hide most of the gain."""
-
-VERDICTS: Final[Mapping[Verdict, str]] = {
-    "own": "your own plan, measured first",
-    "won": "faster (95 %)",
-    "kept": "not faster, but better in another way",
-    "level": "not proven faster",
-    "lost": "slower",
-    "dropped": "slower (95 %), stopped early",
-    "rejected": "its gradients differ, or it takes too much memory",
-    "failed": "its process was killed or failed",
-    "skipped": "not worth a measurement",
-}
 
 
 def confirmed_speed(found: Confirmation, doubt: str = "", other: str = "") -> str:
@@ -30,11 +18,6 @@ def confirmed_speed(found: Confirmation, doubt: str = "", other: str = "") -> st
     return speedup(found.ratio, found.low, found.high, doubt, other)
 
 
-def proof_words(found: Confirmation) -> str:
-    """Return how the gain of the winner was proven, as an adverbial."""
-    return "in a fresh process" if found.fresh_process else "by the races alone"
-
-
 def verdict_word(trial: Trial) -> str:
     """Return the verdict; that of a plan whose turn did not come is "not reached"."""
     return trial.verdict if trial.reached else "not reached"
@@ -42,7 +25,7 @@ def verdict_word(trial: Trial) -> str:
 
 def explain_trial(trial: Trial) -> str:
     """Return the reason for a verdict: the trial's own note, else the meaning of the verdict."""
-    return trial.note or VERDICTS[trial.verdict]
+    return trial.note or MEANINGS[trial.verdict]
 
 
 def batch_sentence(advice: BatchAdvice) -> str:

@@ -13,8 +13,8 @@ ROOMS = ("preflight", "training", "calibration", "worker")
 """From the lowest up: each imports only itself and those before it."""
 LAYERS = {
     "preflight": (
-        "errors numbers packages statistics", "container contract files", "config pictures tuner", "recognizer",
-        "redis", "wire", "events launch queue", "client", "cli lightning transformers",
+        "errors numbers packages statistics", "container contract files", "config pictures tuner",
+        "object_store recognizer", "redis", "wire", "events launch queue", "client", "cli lightning transformers",
     ),
     "training": (
         "prediction system", "process", "group models", "data", "catalog", "importing",

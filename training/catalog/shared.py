@@ -11,17 +11,16 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
-from preflight.errors import DatasetError, InvalidConfig, MissingPackage
+from preflight.errors import DatasetError
 from preflight.files.atomic_files import write_atomically
 from preflight.files.locks import FLAGS, remove_unlocked
-from preflight.packages import how_to_install
+from preflight.object_store import LOCAL_SCHEMES, describe_error, open_url
 from training.catalog.catalog import Catalog
 from training.catalog.version import NAME, VERSION, Reference, Version, content_header, content_sha256
 from training.data.dataset_info import info_of, opened
@@ -33,65 +32,9 @@ PAUSE: Final = 0.5
 """Seconds before the second try; doubled each time."""
 LARGEST_MANIFEST: Final = 16 << 20
 MAX_VERSIONS: Final = 10_000
-WITH_DIRECTORIES: Final = ("file", "local")
 LOCAL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 """Errors of this disk."""
 Found = TypeVar("Found")
-
-
-class FileSystem(Protocol):
-    """The part of fsspec's untyped file systems that is used."""
-
-    def open(self, path: str, mode: str, block_size: int | None = None) -> BinaryIO | FileIO:
-        """Open a file; what is written is sent in blocks."""
-
-    def info(self, path: str) -> Mapping[str, object]:
-        """Describe a file."""
-
-    def ls(self, path: str, detail: bool) -> list[str]:
-        """List a folder."""
-
-    def exists(self, path: str) -> bool:
-        """Whether there is such a file."""
-
-    def isdir(self, path: str) -> bool:
-        """Whether there is such a folder."""
-
-    def find(self, path: str) -> list[str]:
-        """List the files in a folder and below."""
-
-    def makedirs(self, path: str, *, exist_ok: bool) -> None:
-        """Make a folder and its parents."""
-
-    def invalidate_cache(self) -> None:
-        """Forget what was listed."""
-
-    def rm_file(self, path: str) -> None:
-        """Delete a file."""
-
-
-def open_url(url: str, what: str) -> tuple[FileSystem, str]:
-    """Return the file system of a URL, and the path in it; `what` names the URL in errors.
-
-    Raises:
-        InvalidConfig: fsspec does not support it.
-        MissingPackage: fsspec, or the package for this kind of URL, is not installed.
-    """
-    scheme = url.partition(":")[0]
-    try:
-        from fsspec.core import url_to_fs
-
-        store, path = url_to_fs(url)
-    except ImportError as error:
-        raise MissingPackage(
-            f"{what} is a {scheme} URL, which needs a package that is not installed ({error}); "
-            f"for S3: {how_to_install('s3')}"
-        ) from error
-    except Exception as error:  # each file system validates its options differently
-        raise InvalidConfig(
-            f"{what} is a {scheme} URL that fsspec cannot use ({_words(error)}); write e.g. s3://bucket/prefix"
-        ) from error
-    return store, str(path).rstrip("/")
 
 
 class SharedCatalog:
@@ -101,7 +44,7 @@ class SharedCatalog:
         """Connect lazily; raises as `open_url`."""
         self._store, self._root = open_url(url, "PREFLIGHT_DATASET_URL")
         self._catalog = catalog
-        self._makes_directories = url.partition(":")[0] in WITH_DIRECTORIES
+        self._makes_directories = url.partition(":")[0] in LOCAL_SCHEMES
 
     def pull(self, name: str) -> None:
         """Fetch the manifests of a name that are missing here; raises `DatasetError`."""
@@ -193,7 +136,8 @@ class SharedCatalog:
             staged.rename(path)
         except OSError as error:
             raise DatasetError(
-                f"{version.reference} cannot be fetched to {path.parent} ({error.strerror or _words(error)}); make room"
+                f"{version.reference} cannot be fetched to {path.parent} ({error.strerror or describe_error(error)}); "
+                "make room"
             ) from error
 
     def push_alias(self, name: str) -> None:
@@ -222,8 +166,8 @@ class SharedCatalog:
             staged.rename(path)
         except OSError as error:
             raise DatasetError(
-                f"{version.reference} cannot be fetched to {path.parent} ({error.strerror or _words(error)}); make "
-                "room there, or see whether PREFLIGHT_DATASET_URL has it"
+                f"{version.reference} cannot be fetched to {path.parent} ({error.strerror or describe_error(error)}); "
+                "make room there, or see whether PREFLIGHT_DATASET_URL has it"
             ) from error
         finally:
             staged.unlink(missing_ok=True)
@@ -266,7 +210,7 @@ class SharedCatalog:
                     raise
                 if number == TRIES - 1:
                     raise DatasetError(
-                        f"PREFLIGHT_DATASET_URL: could not {what} in {TRIES} tries ({_words(error)}); try again"
+                        f"PREFLIGHT_DATASET_URL: could not {what} in {TRIES} tries ({describe_error(error)}); try again"
                     ) from error
                 time.sleep(PAUSE * 2**number)
         raise AssertionError("the last try returns or raises")
@@ -309,7 +253,3 @@ def _locked(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(file)
-
-
-def _words(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__

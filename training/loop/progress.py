@@ -66,7 +66,8 @@ class ProgressObserver:
         used = self._used
         if reporting:
             figures = window.report(self._step.pop_correct())
-            figures |= {"used_memory_mib": None if used is None else used >> 20, "first_step_at": self._first_step_at}
+            held = self._memory.container_bytes()
+            figures |= {"used_memory_mib": None if held is None else held >> 20, "first_step_at": self._first_step_at}
             self.report.write("progress", figures)
         self._monitor.observe_window(self.state.epoch + 1, window.seconds, window.step_seconds)
         share = None if used is None else used / limit

@@ -2,14 +2,13 @@
 
 import itertools
 import os
-import re
 import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from preflight.container.cgroups import Cgroup, Files, mem_total, memory_limits
+from preflight.container.cgroups import CHILD, Cgroup, Files, mem_total, memory_limits
 from preflight.container.oom_kills import counted_kills, memory_cgroup, oom_kills
 
 RESERVE: Final = 64 << 20
@@ -17,8 +16,6 @@ RESERVE: Final = 64 << 20
 REMOVE_TIMEOUT: Final = 2.0
 """Seconds to wait for the end of the last process in a cgroup."""
 
-_NAME: Final = re.compile(r"preflight-([0-9]{1,9})-([0-9]{1,20})-[0-9]{1,9}", re.ASCII)
-"""Name of a child's cgroup: process id and start time of the parent, and a number."""
 _NUMBERS: Final = itertools.count()
 
 
@@ -123,7 +120,7 @@ def _is_home(files: Files, directory: Path) -> bool:
 def _remove_leftovers(own: Path) -> None:
     """Remove the cgroups of parents that were killed."""
     for directory in own.glob("preflight-*"):
-        match = _NAME.fullmatch(directory.name)
+        match = CHILD.fullmatch(directory.name)
         if match and _started(int(match[1])) != int(match[2]):
             with suppress(OSError):
                 directory.rmdir()

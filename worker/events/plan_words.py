@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from calibration.result import CalibrationResult
-from calibration.verdicts import confirmed_speed, proof_words
-from preflight.contract.verdicts import ADOPTED, DISTURBED, speedup
+from calibration.verdicts import confirmed_speed
+from preflight.contract.verdicts import ADOPTED, DISTURBED, proof, speedup
 from preflight.events.plan_words import changes
 from preflight.numbers import plural
 
@@ -29,4 +29,4 @@ def _reasons(result: CalibrationResult) -> Iterator[str]:
             best = trial.plan
     if (found := result.confirmation) is not None:
         pairs = f"{plural(found.pairs, 'pair')} with your own plan"
-        yield f"together, {proof_words(found)}, {pairs}: {confirmed_speed(found, result.doubt)}"
+        yield f"together, {proof(found.fresh_process)}, {pairs}: {confirmed_speed(found, result.doubt)}"

@@ -10,16 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import BinaryIO, Final, Protocol
 
 from preflight.errors import DatasetError
+from preflight.object_store import FileSystem, open_url
 from worker.config.settings import Settings
-
-if TYPE_CHECKING:
-    from io import FileIO
-    from typing import BinaryIO
-
-    from training.catalog.shared import FileSystem
 
 FOLDER: Final = "uploads"
 PART: Final = ".part"
@@ -80,8 +75,6 @@ def open_uploads(settings: Settings) -> Uploads:
         InvalidConfig, MissingPackage: the store's URL cannot be used.
     """
     if settings.upload_dir is None and settings.dataset_url is not None:
-        from training.catalog.shared import open_url
-
         store, root = open_url(settings.dataset_url, "PREFLIGHT_DATASET_URL")
         return StoredUploads(store, f"{root}/{FOLDER}")
     return FolderUploads(settings.upload_dir or settings.data_dir / FOLDER)
@@ -217,7 +210,7 @@ class StoredUploads:
 class _StoredUpload:
     def __init__(self, store: FileSystem, target: str) -> None:
         self._store, self._target = store, target
-        self._file: BinaryIO | FileIO = store.open(target, "wb", BLOCK)
+        self._file: BinaryIO = store.open(target, "wb", BLOCK)
 
     def write(self, data: bytes) -> None:
         """Append."""

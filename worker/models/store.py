@@ -208,7 +208,8 @@ class ModelStore:
             ArtifactError: its files are damaged, or the alias cannot be written.
         """
         path = self.path(name)
-        read = self.alias(name).current.number if expected is None else expected
+        current = self.alias(name).current.number
+        read = current if expected is None else expected
         with _reported(self.root), exclusive(self.root / "lock", silent):
             alias = self._require_version(name, read)
             former = None if alias is None else alias.numbered(alias.current.former)
@@ -233,6 +234,8 @@ class ModelStore:
         """
         name, at, digest = reference.partition("@")
         path = self.path(name)
+        if not path.exists():
+            self.alias(name)  # raises, with the names that there are
         with _reported(self.root), exclusive(self.root / "lock", silent):
             if not at:
                 try:

@@ -164,7 +164,7 @@ class PreflightWorker(Worker):
         """Show health checks that this process runs, whether Redis is available or not."""
         self._packing.touch()
         if self._lock is not None:
-            self._lock.touch()
+            self._lock.touch(self._parts.failing())
 
     def _register_and_subscribe(self) -> None:
         self._presence.register()

@@ -168,6 +168,10 @@ class Supervisor:
         """Return the state of each part, in the order in which they were started."""
         return [part.state(is_closed=self._closed.is_set()) for part in self._parts]
 
+    def failing(self) -> str:
+        """Return the parts that do not run, or have not for long, each with why it ended; empty where all run."""
+        return "; ".join(f"{part.name}: {part.error}" for part in self.states() if part.state != "running")
+
     def _add(self, name: str) -> _Part:
         part = _Part(name)
         self._parts.append(part)

@@ -8,6 +8,8 @@ from typing import Final, Self
 from preflight.files.locks import locked_temporary, remove_unlocked
 
 DIRECTORY: Final = "workers"
+MAX_BYTES: Final = 1024
+"""Of what a lock file says."""
 UNNAMED: Final = "."
 """Prefix of a lock file that is not locked yet."""
 
@@ -20,12 +22,21 @@ class WorkerLock:
         self._path = state_dir / DIRECTORY / name
         self._path.parent.mkdir(parents=True, exist_ok=True)
         # Renamed once it is locked, so that no worker finds it unlocked and takes this one for dead.
+        self._failing = ""
         self._file, unnamed = locked_temporary(self._path)
         unnamed.rename(self._path)
 
-    def touch(self) -> None:
-        """Update the file's time for `worker.cli.diagnosis.health`; on a disk that fails the worker looks dead."""
+    def touch(self, failing: str = "") -> None:
+        """Update the file's time for `worker.cli.diagnosis.health`; on a disk that fails the worker looks dead.
+
+        The file has the parts of the worker that are `failing`.
+        """
         with suppress(OSError):
+            if failing != self._failing:
+                content = failing.encode()[:MAX_BYTES]
+                os.pwrite(self._file, content, 0)
+                os.ftruncate(self._file, len(content))
+                self._failing = failing
             os.utime(self._file)
 
     def remove_dead(self) -> frozenset[str]:

@@ -41,6 +41,7 @@ from worker.web.routes.model_files import ModelFiles
 from worker.web.routes.models import ModelRoutes
 from worker.web.routes.page import add_page
 from worker.web.routes.predict import JobModels, PredictRoutes
+from worker.web.routes.runnable import JobCheck
 from worker.web.routes.search import SearchRoutes
 from worker.web.routes.service import Service, ServiceRoutes
 from worker.web.streams.broadcaster import Broadcaster
@@ -108,10 +109,10 @@ def create_routes(settings: Settings) -> tuple[DocumentedApp, Broadcaster, Predi
     )  # fmt: skip
     add_error_handlers(app, settings)
     JobRoutes(client).register(app)
-    changed = indexer.table.read_again
-    ControlRoutes(client, store, settings.job_timeout, prefix, read_only=read_only, changed=changed).register(app)
+    changed, check = indexer.table.read_again, JobCheck(client, redis, store, settings)
+    ControlRoutes(client, store, check, prefix, read_only=read_only, changed=changed).register(app)
     SearchRoutes(redis, indexer).register(app)
-    ChoiceRoutes(client, redis, indexer, store, settings).register(app)
+    ChoiceRoutes(check, redis, settings.queue, indexer).register(app)
     CompareRoutes(client, redis).register(app)
     EventRoutes(client, broadcaster).register(app)
     token = None if settings.api_token is None else settings.api_token.get_secret_value()

@@ -127,7 +127,7 @@ class ChangeAlias(ApiModel):
 
     by: Annotated[str, Field(max_length=200)] = "http"
     why: Annotated[str, Field(max_length=1000)] = ""
-    expect: Annotated[int, Field(ge=0)] | None = None
+    expect: Annotated[int, Field(ge=0, strict=True)] | None = None
     """Number of the promotion that must be in effect; 0: the alias must be new; absent: the one now."""
 
 

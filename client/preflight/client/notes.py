@@ -24,7 +24,8 @@ MAX_TAG: Final = 40
 KEPT_SECONDS: Final = 30 * 86_400
 """For which notes and tags are kept after their last change."""
 
-TAG_PATTERN: Final = rf'^[^\s,"\x00-\x1f\x7f]{{1,{MAX_TAG}}}$'
+TAG_PATTERN: Final = rf'^[^\s,"\x00-\x1f\x7f-\x9f\ufeff]{{1,{MAX_TAG}}}$'
+"""Where \\s of Python and of JavaScript, which JSON Schema takes, differ, the characters are named."""
 
 
 def _check_tag(value: str) -> str:

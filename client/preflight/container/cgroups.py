@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 _MAX_BYTES = 1 << 20
 """No file read here is larger on a healthy system."""
@@ -88,6 +88,10 @@ class Mount(NamedTuple):
     def holds(self, path: _Parts) -> bool:
         """Whether the cgroup `path` is seen here."""
         return path[: len(self.root)] == self.root
+
+
+CHILD: Final = re.compile(r"preflight-([0-9]{1,9})-([0-9]{1,20})-[0-9]{1,9}", re.ASCII)
+"""Name of the cgroup of a child alone: process id and start time of its parent, and a number."""
 
 
 class Cgroup(NamedTuple):

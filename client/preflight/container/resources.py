@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from . import cgroups
-from .cgroups import Cgroup, Files, cgroup_mounts, memory_limits, own_cgroup, shown
+from .cgroups import CHILD, Cgroup, Files, cgroup_mounts, memory_limits, own_cgroup, shown
 
 SHORT: Final = 0.85
 """Share of the memory limit above which memory is short: the rest is for evaluation and checkpoints."""
@@ -166,6 +166,13 @@ class MemoryUse:
             levels = self._cgroup.levels
             self._cgroup = self._cgroup._replace(levels=levels[levels.index(level) :])
         self.limit = limit
+
+    def container_bytes(self) -> int | None:
+        """Return the working set of the container, where `bytes` is that of a child's own cgroup; else as `bytes`."""
+        levels = [level for level in self._cgroup.levels if CHILD.fullmatch(level.name) is None]
+        if self._share is not None or len(levels) == len(self._cgroup.levels):
+            return self.bytes()
+        return _working_set(Files(self._root), self._cgroup._replace(levels=levels))
 
     def bytes(self) -> int | None:
         """Return the working set, of a share that of the parent of this process; None: not readable."""

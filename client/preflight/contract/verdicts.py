@@ -20,6 +20,18 @@ Verdict = Literal["own", "won", "level", "lost", "dropped", "rejected", "failed"
 BatchOutcome = Literal["own", "measured", "refused", "over", "killed", "failed", "skipped"]
 """`own`: the job's batch; `refused`: predicted not to fit, and not run; `over`: ran, but above the memory budget;
 `killed`: for memory; `failed`: its process was lost or broke; `skipped`: for time."""
+MEANINGS: Final[Mapping[Verdict, str]] = {
+    "own": "the job's own plan, measured first",
+    "won": "faster (95 %)",
+    "kept": "not faster, but better in another way",
+    "level": "not proven faster",
+    "lost": "slower",
+    "dropped": "slower (95 %), stopped early",
+    "rejected": "its gradients differ, or it takes too much memory",
+    "failed": "its process was killed or failed",
+    "skipped": "not worth a measurement",
+}
+"""Verdict on a trial -> its meaning."""
 ADOPTED: Final[tuple[Verdict, ...]] = ("won", "kept")
 """Verdicts after which the plan is the best one so far."""
 ProbePhase = Literal["line", "1A", "1B", "1C"]
@@ -37,6 +49,11 @@ PHASES: Final[Mapping[ProbePhase, str]] = {
 """Phase of the memory search -> its meaning."""
 DISTURBED: Final = "the machine was busy"
 """Doubt about a trial during which something else used the processors."""
+
+
+def proof(fresh_process: bool) -> str:
+    """Return how the gain of a winner was proven, as an adverbial."""
+    return "in a fresh process" if fresh_process else "by the races alone"
 
 
 def speedup(ratio: float, low: float | None, high: float | None, doubt: str = "", other: str = "") -> str:

@@ -25,7 +25,7 @@ class ConfigField(Wire):
     name: Label
     """Of a part of an object with a dot: `augmentation.scale`."""
     value: Text
-    """`none` for null, `yes` and `no`, numbers as JSON has them."""
+    """`none` for null, `yes` and `no`, numbers as JSON has them, with four significant digits."""
     changed: bool
     """Whether it is another value than the default."""
 
@@ -61,4 +61,6 @@ def _text(value: JsonValue) -> str:
         return "none" if value is None else "yes" if value else "no"
     if isinstance(value, list):
         return ", ".join(map(str, value))[:2000] or "none"
+    if isinstance(value, float):
+        value = float(f"{value:.4g}")  # 1.333 says as much as 1.3333333333333333
     return value if isinstance(value, str) else json.dumps(value)

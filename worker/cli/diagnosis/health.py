@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, ValidationError
 from preflight.errors import PreflightError
 from preflight.files.locks import is_locked
 from worker.config.settings import DEFAULT_PORT, Settings
-from worker.state.worker_lock import DIRECTORY
+from worker.state.worker_lock import DIRECTORY, MAX_BYTES
 
 HEARTBEAT_TIMEOUT: Final = 30.0
 """Seconds; a worker updates its lock every few seconds, also while it waits for Redis or its job."""
@@ -42,7 +42,9 @@ def check_health(settings: Settings) -> str:
                 f"{HEARTBEAT_TIMEOUT:.0f} s ago; restart it"
             )
         alive = f"worker {name} is" if len(heartbeats) == 1 else f"{len(heartbeats)} workers are"
-        return f"{alive} alive (heartbeat {silent:.1f} s ago)"
+        failing = [text for name, _ in heartbeats if (text := _failing(settings.state_dir / DIRECTORY / name))]
+        trouble = f", but parts of it fail and are tried again ({failing[0]}); its log says why" if failing else ""
+        return f"{alive} alive (heartbeat {silent:.1f} s ago){trouble}"
     port = settings.port or DEFAULT_PORT
     found = ask_web(port)
     if found is None:
@@ -68,6 +70,13 @@ def _heartbeats(directory: Path) -> list[tuple[str, float]]:
             live |= {path.name} if is_locked(path) else set()
     ordered = sorted(found.items(), key=lambda heartbeat: heartbeat[1])
     return [heartbeat for heartbeat in ordered if heartbeat[0] in live] or ordered[-1:]
+
+
+def _failing(path: Path) -> str:
+    """Return what a worker's lock says of its parts; empty where all run."""
+    with suppress(OSError), path.open("rb") as file:
+        return ascii(file.read(MAX_BYTES).decode(errors="replace"))[1:-1]
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

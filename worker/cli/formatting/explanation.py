@@ -5,17 +5,11 @@ from typing import Final
 
 from calibration.choose import PlanChoice
 from calibration.result import BatchAdvice, BatchTrial, CalibrationResult, MemoryFit, MemoryProbe, Trial
-from calibration.verdicts import (
-    batch_sentence,
-    confirmed_speed,
-    explain_trial,
-    proof_words,
-    verdict_word,
-)
+from calibration.verdicts import batch_sentence, confirmed_speed, explain_trial, verdict_word
 from preflight.cli.formatting.text import columns
 from preflight.container.resources import Resources
 from preflight.contract.spec import TrainSpec
-from preflight.contract.verdicts import ADOPTED, OUTCOMES, PHASES
+from preflight.contract.verdicts import ADOPTED, OUTCOMES, PHASES, proof
 from preflight.events.plan_words import changes, whole_plan_line
 from preflight.events.sentences import as_sentence
 from preflight.numbers import MIB, memory, plural, rough_interval
@@ -73,7 +67,7 @@ def _trials(finding: CalibrationResult) -> Iterator[tuple[str, ...]]:
             "confirmed" if found.fresh_process else "together", changes(finding.baseline, best),
             *_speed(found.ratio, found.low, found.high, sure=finding.confidence == "high"),
             f"{finding.prediction.epoch_s:.2f}" if found.proven else "", "won" if found.proven else "level",
-            f"{proof_words(found)}, against your plan ({_own_there(finding)}{plural(found.pairs, 'pair')})",
+            f"{proof(found.fresh_process)}, against your plan ({_own_there(finding)}{plural(found.pairs, 'pair')})",
         )  # fmt: skip
 
 
@@ -145,7 +139,7 @@ def _confirmation(finding: CalibrationResult) -> str:
     proven = "proven" if not finding.doubt else "taken, and measured again after an hour"
     proven = proven if found.proven else "not proven faster, your own plan stays"
     speed = confirmed_speed(found, finding.doubt)
-    return f"{speed} beside your plan {proof_words(found)}, {plural(found.pairs, 'pair')}: {proven}"
+    return f"{speed} beside your plan {proof(found.fresh_process)}, {plural(found.pairs, 'pair')}: {proven}"
 
 
 def _advice(advice: BatchAdvice) -> Iterator[str]:

@@ -6,7 +6,7 @@ from preflight.cli.formatting.text import columns, printable
 from preflight.contract.confidence import Confidence
 from preflight.events.plan_words import plan_line
 from preflight.events.sentences import together
-from preflight.numbers import duration, plural
+from preflight.numbers import about, duration, plural
 from preflight.wire import StepProfile, TrainResult
 from worker.cli.formatting.datasets import MAX_CLASSES, classes
 
@@ -16,7 +16,7 @@ def format_result(result: TrainResult) -> str:
     if result.test_accuracy is None:
         return f"{result.job_id} {result.status}"
     foreseen = (
-        "no prediction" if result.predicted_epoch_s is None else f"predicted {duration(result.predicted_epoch_s)}"
+        "no prediction" if result.predicted_epoch_s is None else f"predicted about {about(result.predicted_epoch_s)}"
     )
     steps = "" if result.train_steps is None else f"{plural(result.train_steps, 'step')}, "
     speed = f"{result.samples_per_s:,.0f} samples/s{together(result.workers)}"

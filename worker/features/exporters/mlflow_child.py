@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 from preflight.config.secrets import redact_urls
 from preflight.errors import ArtifactError, InvalidConfig, MissingPackage
 from preflight.files.journal import JournalWriter
+from preflight.object_store import describe_error
 from preflight.packages import how_to_install
 from training.process.child_main import serve_request
 from worker.config.settings import load
@@ -15,7 +16,6 @@ from worker.features.exporters.mlflow_run import log_run
 from worker.features.exporters.mlflow_server import explain_elsewhere, open_experiment
 from worker.features.exporters.retry import retry_export
 from worker.features.exporters.training_history import read_finished_job
-from worker.state.artifact_store import describe_error
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -6,9 +6,9 @@ from typing import Final, TypeVar
 
 from preflight.errors import ArtifactError, PreflightError
 from preflight.files.journal import RecordWriter
+from preflight.object_store import describe_error
 from preflight.redis.retry import backoff
 from worker.features.exporters.refusals import explain_permanent
-from worker.state.artifact_store import describe_error
 
 BASE_PAUSE_SECONDS: Final = 0.5
 """Longest pause before the second try."""

@@ -24,9 +24,9 @@ from preflight.config.secrets import redact_urls
 from preflight.errors import ArtifactError
 from preflight.files.atomic_files import LARGEST_TEXT, open_regular, sha256_of
 from preflight.files.journal import RecordWriter
+from preflight.object_store import FileSystem
 from training.artifacts.model_dir import MANIFEST, read_manifest
 from worker.features.exporters.retry import retry_export
-from worker.state.artifact_store import FileSystem
 
 PART_SIZE: Final = 8 << 20
 """Bytes per request; larger files are uploaded in parts."""

@@ -5,11 +5,11 @@ from typing import Final, NoReturn
 
 from preflight.config.secrets import redact_urls
 from preflight.files.journal import JournalWriter
+from preflight.object_store import open_url
 from training.process.child_main import serve_request
 from worker.config.settings import load
 from worker.features.exporters.base import REQUEST, ExportRequest
 from worker.features.exporters.upload import probe_store, upload_model
-from worker.state.artifact_store import open_store
 
 WITH_DIRECTORIES: Final = ("file", "local", "ftp", "sftp", "ssh", "smb", "webdav", "hdfs", "webhdfs", "arrow_hdfs")
 """Schemes whose directories have to be made; on the others, a misspelt bucket must not be created."""
@@ -20,7 +20,7 @@ def run(request: ExportRequest, journal: JournalWriter, should_stop: Callable[[]
     settings = load()
     url = settings.artifact_url or ""
     scheme = url.partition(":")[0]
-    store, root = open_store(url, scheme, settings.artifact_dir)
+    store, root = open_url(url, "PREFLIGHT_ARTIFACT_URL", other_than=settings.artifact_dir)
     make_directories = scheme in WITH_DIRECTORIES
     if request.artifact is None:
         if request.connect:

@@ -7,9 +7,9 @@ from markupsafe import Markup
 
 from calibration.races.evaluation import GAIN
 from calibration.result import BatchTrial, CalibrationResult, Confirmation, MemoryFit
-from calibration.verdicts import VERDICTS, batch_sentence
+from calibration.verdicts import batch_sentence
 from preflight import numbers
-from preflight.contract.verdicts import ADOPTED, OUTCOMES, PHASES
+from preflight.contract.verdicts import ADOPTED, MEANINGS, OUTCOMES, PHASES
 from worker.features.report.calibration_plots import memory_of_micro_batches, speed_of_trials
 from worker.features.report.calibration_trials import HEADINGS, Row, compare_plans, trial_rows
 from worker.features.report.request import CalibrationReportRequest
@@ -168,7 +168,7 @@ def _batch(trial: BatchTrial) -> Row:
 
 def _effort(result: CalibrationResult) -> Iterator[Row]:
     verdicts = [trial.verdict for trial in result.trials if trial.ran]
-    counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS if verdict in verdicts)
+    counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in MEANINGS if verdict in verdicts)
     late = sum(not trial.reached for trial in result.trials)
     worthless = len(result.trials) - len(verdicts) - late
     yield "Wall time", numbers.seconds(result.calibration_seconds)

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from preflight.config.secrets import redact_urls
 from preflight.errors import PreflightError
-from training.catalog.shared import FileSystem, open_url
+from preflight.object_store import FileSystem, describe_error, open_url
 from training.importing.form import MAX_SAMPLES
 from training.importing.sources.base import refuse
 from training.importing.sources.files import LARGEST
@@ -65,9 +65,9 @@ def fetch(url: str, allowed: Sequence[str], work: Path, check: Callable[[], None
     except OSError as error:
         if error.errno is not None and error.filename is not None:
             raise
-        raise refuse(f"{redact_urls(url)} cannot be read ({' '.join(str(error).split())[:200]})") from error
+        raise refuse(f"{redact_urls(url)} cannot be read ({describe_error(error)})") from error
     except Exception as error:  # each client has errors of its own
-        raise refuse(f"{redact_urls(url)} cannot be read ({' '.join(str(error).split())[:200]})") from error
+        raise refuse(f"{redact_urls(url)} cannot be read ({describe_error(error)})") from error
     (work / DONE).touch()
     return found
 

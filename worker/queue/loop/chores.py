@@ -107,7 +107,7 @@ class Chores:
 
     def show_failures(self) -> None:
         """Write into the worker's record which of its parts fail, where that has changed; raises `RedisError`."""
-        found = "; ".join(f"{part.name}: {part.error}" for part in self._parts.states() if part.state != "running")
+        found = self._parts.failing()
         if found != self._shown_failures:
             if found:
                 self._connection.hset(self._worker_key, keys.FAILING, found[:MAX_FAILURES_LENGTH])

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import BinaryIO, Final, Literal, Protocol
 
 from preflight.files.atomic_files import NotRegular, open_regular
+from preflight.object_store import FileSystem, open_url
 from preflight.recognizer.onnx import ONNX
 from training.artifacts.evaluation import EVALUATION
 from training.artifacts.model_dir import MANIFEST, MODEL, REPORT
 from training.artifacts.predictions import PREDICTIONS
 from training.step.profiler import TRACE
 from worker.config.settings import Settings
-from worker.state.artifact_store import FileSystem, open_store
 
 FILES: Final[Mapping[str, str]] = {
     MODEL: "application/octet-stream", ONNX: "application/octet-stream", PREDICTIONS: "application/octet-stream",
@@ -86,7 +86,7 @@ class RemoteFiles:
 
     @cached_property
     def _store(self) -> tuple[FileSystem, str]:
-        return open_store(self.url, self.url.partition(":")[0], self.settings.artifact_dir)
+        return open_url(self.url, "PREFLIGHT_ARTIFACT_URL", other_than=self.settings.artifact_dir)
 
     def open(self, job_id: str, name: str) -> OpenFile:
         """Open a file; raises `PreflightError` for an unusable URL, and whatever the store raises."""

@@ -1,12 +1,13 @@
-"""The page as two files: its modules as one script, and its styles within index.html.
+"""The page as few files: a script for the list, one for each other view, and the styles within index.html.
 
-Each request costs a phone a round trip and half a kilobyte of headers; a style sheet of its own delays the first paint.
+Each request costs a phone a round trip and half a kilobyte of headers; a style sheet of its own delays the first paint,
+and code that no view has asked for delays the first answer.
 """
 
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
@@ -14,10 +15,11 @@ from typing import Final
 INDEX: Final = "index.html"
 ENTRY: Final = "views/app.js"
 SCRIPT: Final = "app.js"
-"""The name of the bundle."""
+"""The script that index.html names."""
 COMMENT: Final = re.compile(r"^[ \t]*(?://[^\n]*|/\*.*?\*/[ \t]*)\n", re.MULTILINE | re.DOTALL)
 """A comment on lines of its own."""
 IMPORT: Final = re.compile(r'^import \{(.*)\} from "(.*)";$', re.MULTILINE)
+DYNAMIC: Final = re.compile(r'\bimport\("([^"]+)"\)')
 EXPORT: Final = re.compile(r"^export ((?:async )?function|class|const) (\w+)", re.MULTILINE)
 STYLE: Final = re.compile(r'^[ \t]*<link rel="stylesheet" href="page/(.*)">\n', re.MULTILINE)
 END_OF_HEAD: Final = "</head>"
@@ -40,19 +42,45 @@ def inline_styles(html: str, sources: Mapping[str, str]) -> Index:
     return Index(whole, f"'sha256-{digest}'")
 
 
-def bundle(sources: Mapping[str, str], entry: str = ENTRY) -> str:
-    """Return the module `entry` and all that it imports as one script, without comments.
+def bundle(sources: Mapping[str, str], entry: str = ENTRY) -> dict[str, str]:
+    """Return the scripts of the page by their names, without comments.
 
-    Each module is a function of its own that runs once, before the modules that import it. Only `import { ... } from`
-    and exported functions, classes and constants are known.
+    `app.js` has the module `entry` and all that it imports. Each module that one of them imports by `import()` is a
+    script of its own, with those of its imports that `app.js` lacks. Its name has the hash of all sources: after an
+    update it is another file, so that a page that is still open never mixes two versions.
+
+    Each module is a function of its own that runs once, before the modules that import it. Only `import { ... } from`,
+    `import("...")` and exported functions, classes and constants are known.
 
     Raises:
         ValueError: modules import each other.
     """
+    shared = _closure(entry, sources)
+    views = dict.fromkeys(_resolve(module, path) for module in shared for path in DYNAMIC.findall(sources[module]))
+    closures = {view: _closure(view, sources) for view in views}
+    every = dict.fromkeys([*shared, *(module for closure in closures.values() for module in closure)])
+    names = {module: f"$module{number}" for number, module in enumerate(every)}
+    digest = hashlib.sha256("".join(map(sources.__getitem__, every)).encode()).hexdigest()[:12]
+    files = {view: f"{PurePosixPath(view).stem}-{digest}.js" for view in views}
+
+    def script(modules: Iterable[str]) -> str:
+        return "".join(_wrapped(module, sources[module], names, files) for module in modules)
+
+    exported = ", ".join(names[module] for module in shared)
+    scripts = {SCRIPT: f"{script(shared)}export {{ {exported} }};\n"}
+    for view, closure in closures.items():
+        own = [module for module in closure if module not in shared]
+        offered = ", ".join(name for _, name in EXPORT.findall(sources[view]))
+        end = f"export const {{ {offered} }} = {names[view]};\n"
+        scripts[files[view]] = f'import {{ {exported} }} from "./{SCRIPT}";\n{script(own)}{end}'
+    return scripts
+
+
+def _closure(module: str, sources: Mapping[str, str]) -> dict[str, None]:
+    """Return `module` after all that it imports, each once; raises `ValueError`."""
     order: dict[str, None] = {}  # a set that keeps its order
-    _add(entry, sources, (), order)
-    names = {module: f"$module{number}" for number, module in enumerate(order)}
-    return "".join(_wrapped(module, sources[module], names) for module in order)
+    _add(module, sources, (), order)
+    return order
 
 
 def _add(module: str, sources: Mapping[str, str], importers: tuple[str, ...], order: dict[str, None]) -> None:
@@ -66,12 +94,15 @@ def _add(module: str, sources: Mapping[str, str], importers: tuple[str, ...], or
     order[module] = None
 
 
-def _wrapped(module: str, source: str, names: Mapping[str, str]) -> str:
+def _wrapped(module: str, source: str, names: Mapping[str, str], files: Mapping[str, str]) -> str:
     def imported(found: re.Match[str]) -> str:
         return f"const {{{found[1].replace(' as ', ': ')}}} = {names[_resolve(module, found[2])]};"
 
+    def loaded(found: re.Match[str]) -> str:
+        return f'import("./{files[_resolve(module, found[1])]}")'
+
     exported = ", ".join(name for _, name in EXPORT.findall(source))
-    body = EXPORT.sub(r"\1 \2", IMPORT.sub(imported, _stripped(source)))
+    body = EXPORT.sub(r"\1 \2", DYNAMIC.sub(loaded, IMPORT.sub(imported, _stripped(source))))
     return f"const {names[module]} = (() => {{\n{body}return {{ {exported} }};\n}})();\n"
 
 

@@ -14,6 +14,8 @@ from worker.web.auth import page_policy
 from worker.web.files.bundle import INDEX, SCRIPT, bundle, inline_styles
 
 PAGE: Final = Path(__file__).parents[1] / "page"
+FOR_EVER: Final = "public, max-age=31536000, immutable"
+"""Of a file whose name has the hash of its content."""
 
 
 class StaticFile:
@@ -41,12 +43,15 @@ class StaticFile:
 
 
 def page_files() -> dict[str, StaticFile]:
-    """Return the files of the page by their path: index.html with its styles, the bundle, and the sources."""
+    """Return the files of the page by their path: index.html with its styles, the scripts, and the sources."""
     contents = {path.relative_to(PAGE).as_posix(): path.read_bytes() for path in PAGE.rglob("*") if path.is_file()}
     sources = {name: content.decode() for name, content in contents.items()}
     index = inline_styles(sources[INDEX], sources)
     return {
         **{name: StaticFile(name, content) for name, content in contents.items()},
-        SCRIPT: StaticFile(SCRIPT, bundle(sources).encode()),
+        **{
+            name: StaticFile(name, script.encode(), {} if name == SCRIPT else {"cache-control": FOR_EVER})
+            for name, script in bundle(sources).items()
+        },
         INDEX: StaticFile(INDEX, index.html.encode(), {"content-security-policy": page_policy(index.style_hash)}),
     }

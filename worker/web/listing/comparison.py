@@ -7,6 +7,7 @@ from redis import Redis
 
 from preflight import Client
 from preflight.errors import InvalidConfig
+from preflight.events.phrases import speed_of
 from preflight.events.plan_words import plan_line
 from preflight.wire import CalibrationWinner, JobState, read_job
 from worker.web.listing.curves import read_curves
@@ -28,6 +29,7 @@ def _compared(client: Client, redis: Redis, state: JobState) -> ComparedJob:
         state=state, result=client.result(state.job_id) if state.status == "finished" else None,
         settings=_settings(client.request(state.job_id)), plan=plans[-1] if plans else None,
         plan_line=plan_line(plans[-1]) if plans else None,
+        plan_speed=(speed_of(plans[-1]) or None) if plans else None,
         curves=read_curves(redis, state.job_id),
     )  # fmt: skip
 

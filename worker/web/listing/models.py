@@ -25,6 +25,8 @@ class ComparedJob(ApiModel):
     """The newest `calibration_winner`: plan, its reason and its prediction."""
     plan_line: str | None = None
     """The plan in words."""
+    plan_speed: str | None = None
+    """How fast the plan is beside the job's own, in words."""
     curves: Mapping[str, Curve]
     """`loss`, `accuracy`, `speed`, `val_loss` and `val_acc`."""
 

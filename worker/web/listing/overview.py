@@ -55,6 +55,8 @@ class Overview(ApiModel):
     read_only: bool = False
     """Whether this service refuses to start, retry or cancel jobs (`PREFLIGHT_WEB_READONLY`)."""
     workers: tuple[WorkerInfo, ...]
+    notice: str | None = None
+    """Why no job is taken, with the command that ends it in backquotes; null: there are workers that take them."""
     jobs_per_hour: Rate | None = None
     """Jobs that finished in the last hour, or since this service looks at it; null for the first minute."""
 
@@ -82,8 +84,14 @@ def read_overview(redis: Redis, queue: str, *, read_only: bool = False) -> Overv
     workers = tuple(worker.model_copy(update={"job_id": job_ids.get(worker.job_id or "")}) for worker in seen)
     return Overview(
         queue=queue, depth=_count(depth), running=_count(running), suspended=suspended == 1, read_only=read_only,
-        workers=workers,
+        workers=workers, notice=_notice(queue, suspended=suspended == 1, is_alone=not workers),
     )  # fmt: skip
+
+
+def _notice(queue: str, *, suspended: bool, is_alone: bool) -> str | None:
+    if suspended:
+        return "Workers are suspended and take no job; `rq resume` ends it."
+    return f"No worker listens to the queue {queue}; `preflight worker` starts one." if is_alone else None
 
 
 def read_workers_field(redis: Redis, queue: str, field: str) -> list[bytes]:

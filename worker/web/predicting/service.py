@@ -10,7 +10,7 @@ from typing import Final
 
 from starlette.concurrency import run_in_threadpool
 
-from preflight.errors import ArtifactError, InvalidConfig, MissingPackage, PreflightError
+from preflight.errors import PreflightError
 from training.artifacts.predict_server import Asked
 from worker.config.settings import child_environment
 from worker.models.records import UnknownAlias
@@ -19,7 +19,7 @@ from worker.web.auth import MAX_PREDICT_BYTES, App, Receive, Scope, Send, read_b
 from worker.web.predicting.bodies import read_pictures
 from worker.web.predicting.metrics import PredictMetrics
 from worker.web.predicting.process import Answer, PredictProcess
-from worker.web.routes.errors import ApiError
+from worker.web.routes.errors import ApiError, as_api_error
 
 MAX_WAITING: Final = 256
 """Requests that are received or wait for an answer; beyond, they are refused."""
@@ -64,29 +64,21 @@ class Predictions:
             self.bytes -= place.bytes
 
     async def ask(self, asked: Asked, pictures: Sequence[bytes], alias: str) -> Answer:
-        """Return the answer of a model; raises `ApiError` where it has none."""
-        try:
-            answer = await self.process.ask(asked, pictures)
-        except PreflightError as error:
-            status = 501 if isinstance(error, MissingPackage) else 422 if isinstance(error, InvalidConfig) else 503
-            raise ApiError(status, error.reason, error.message, error.field) from error
+        """Return the answer of a model; raises `PreflightError` where it has none."""
+        answer = await self.process.ask(asked, pictures)
         self.metrics.count_predictions(alias, answer.summary["batch"], answer.summary["classes"])
         return answer
 
     async def model(self, alias: str) -> Asked:
-        """Return the model that an alias points to; raises `ApiError`."""
+        """Return the model that an alias points to; raises `PreflightError`."""
         current = self._aliases.get(alias)
         if current is None:
             current = _Current(lambda: self._resolve(alias))
         try:
             asked = await current.get()
-        except UnknownAlias as error:
+        except UnknownAlias:
             self._aliases.pop(alias, None)
-            raise ApiError(404, error.reason, error.message, "alias") from error
-        except InvalidConfig as error:  # no alias can have this name
-            raise ApiError(422, error.reason, error.message, "alias") from error
-        except ArtifactError as error:
-            raise ApiError(503, error.reason, error.message, error.field) from error
+            raise
         self._aliases[alias] = current
         return asked
 
@@ -109,7 +101,7 @@ class Predictions:
         )  # fmt: skip
 
     async def answer(self, alias: str, content_type: str, body: bytes, *, reading: bool) -> bytes:
-        """Return the JSON that answers a request; raises `ApiError`."""
+        """Return the JSON that answers a request; raises `ApiError` and `PreflightError`."""
         pictures, is_single = read_pictures(content_type, body)
         answer = await self.ask({**await self.model(alias), "reading": reading}, pictures, alias)
         if not is_single:
@@ -206,7 +198,8 @@ class PredictMiddleware:
         began, alias = time.monotonic(), found[1]
         try:
             body = await self._answer(alias, scope, receive)
-        except ApiError as error:
+        except (ApiError, PreflightError) as failure:
+            error = failure if isinstance(failure, ApiError) else as_api_error(failure)
             problem = error.problem
             known = "" if problem.reason == UnknownAlias.reason else alias
             self._predictions.metrics.count_request(known, error.status, time.monotonic() - began)

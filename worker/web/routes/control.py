@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Collection, Sequence
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
@@ -12,36 +12,47 @@ from preflight import Client
 from preflight.client.delete import CannotDelete
 from preflight.client.notes import Notes
 from preflight.client.retry import CannotRetry
-from preflight.wire import read_job
+from preflight.errors import InvalidConfig
+from preflight.wire import TrainJob, read_job
 from preflight.wire.validation_errors import to_invalid_config
 from worker.models.store import ModelStore
 from worker.web.models import CancelJobs, CancelledJobs, Cancelling, ChangeNotes, Deleting, Enqueued, Refused, Retried
-from worker.web.routes.errors import BODY_ERRORS, EMPTY, ApiError, problems, read_json, request_body, require_empty
+from worker.web.routes.errors import (
+    BODY_ERRORS,
+    EMPTY,
+    ApiError,
+    if_writable,
+    problems,
+    read_json,
+    request_body,
+    require_empty,
+)
 from worker.web.routes.jobs import require_job
+from worker.web.routes.runnable import JobCheck
 
 
 class ControlRoutes:
     """Routes under /v1/jobs that change jobs."""
 
     def __init__(
-        self, client: Client, store: ModelStore, job_timeout: int, prefix: str, *, read_only: bool,
+        self, client: Client, store: ModelStore, check: JobCheck, prefix: str, *, read_only: bool,
         changed: Callable[[Collection[str]], None],
     ) -> None:  # fmt: skip
-        """Enqueue with `client`; addresses of jobs begin with `prefix`, below which a proxy serves.
+        """Enqueue with `client` what `check` allows; addresses of jobs begin with `prefix`, below which a proxy serves.
 
         `changed` takes RQ's ids of jobs that the search is to read again.
         """
         self._client = client
         self._store = store
         self._changed = changed
-        self._job_timeout = job_timeout
+        self._check = check
         self._prefix = prefix
         self._read_only = read_only
 
     def register(self, app: FastAPI) -> None:
         """Add the routes to `app`."""
         exists = {"model": Enqueued, "description": "a job of this id was there already; nothing was enqueued"}
-        writable = [Depends(self._require_writable)]
+        writable = if_writable(read_only=self._read_only)
         app.post(
             "/v1/jobs", status_code=201, response_model=Enqueued, tags=["jobs"], dependencies=writable,
             responses={**problems(*BODY_ERRORS), 409: exists},
@@ -68,11 +79,9 @@ class ControlRoutes:
     async def enqueue(self, request: Request) -> JSONResponse:
         """Put a job into the queue; its `job_id` is the idempotency key."""
         job = read_job(await read_json(request))
-        result = await run_in_threadpool(self._client.enqueue, job, job_timeout=self._job_timeout)
-        same = None if result.created else await run_in_threadpool(self._client.is_repeated, result.job_id, job)
-        body = Enqueued(job_id=result.job_id, created=result.created, same_request=same)
-        headers = {"location": f"{self._prefix}/v1/jobs/{result.job_id}"}
-        return JSONResponse(body.model_dump(exclude_none=True), 201 if result.created else 409, headers)
+        body = await run_in_threadpool(self._enqueue, job)
+        headers = {"location": f"{self._prefix}/v1/jobs/{body.job_id}"}
+        return JSONResponse(body.model_dump(exclude_none=True), 201 if body.created else 409, headers)
 
     async def cancel(self, job_id: str, request: Request) -> Cancelling:
         """Cancel a job: at once in the queue, within a step when it runs. Its checkpoint is kept."""
@@ -103,6 +112,16 @@ class ControlRoutes:
         except ValidationError as error:
             raise to_invalid_config(error, CancelJobs.model_json_schema()) from error
         return await run_in_threadpool(self._cancel_jobs, job_ids)
+
+    def _enqueue(self, job: TrainJob) -> Enqueued:
+        try:
+            self._check.require_runnable(job)
+        except InvalidConfig:
+            if job.job_id is None or self._client.status(job.job_id).status == "unknown":
+                raise  # else it was accepted before, and its repetition is told from another request
+        result = self._client.enqueue(job, job_timeout=self._check.timeout)
+        same = None if result.created else self._client.is_repeated(result.job_id, job)
+        return Enqueued(job_id=result.job_id, created=result.created, same_request=same)
 
     def _delete(self, job_id: str) -> Deleting:
         state = require_job(self._client, job_id)
@@ -145,8 +164,3 @@ class ControlRoutes:
             return Retried(job_id=self._client.retry(job_id))
         except CannotRetry as error:
             raise ApiError(409, "not_retriable", error.message, error.field) from error
-
-    async def _require_writable(self) -> None:
-        if self._read_only:
-            message = "this service only shows jobs (PREFLIGHT_WEB_READONLY is on); use another, or `preflight`"
-            raise ApiError(403, "read_only", message)

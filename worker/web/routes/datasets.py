@@ -5,13 +5,13 @@ import io
 from collections.abc import Callable
 from typing import Annotated, Final, TypeVar
 
-from fastapi import Depends, FastAPI, Path, Query, Request
+from fastapi import FastAPI, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import JsonValue, ValidationError
 from redis.exceptions import RedisError
 from starlette.concurrency import run_in_threadpool
 
-from preflight.errors import DatasetError, InvalidConfig, PreflightError
+from preflight.errors import InvalidConfig
 from preflight.numbers import plural
 from preflight.wire.validation_errors import to_invalid_config
 from training.catalog.version import NAME, Reference
@@ -25,7 +25,7 @@ from worker.web.datasets.models import DatasetDetail, Datasets, RelabelSamples
 from worker.web.datasets.shelf import Shelf
 from worker.web.datasets.sprites import MAX_SAMPLES, Sprite, sprite
 from worker.web.datasets.uploading import Uploader
-from worker.web.routes.errors import BODY_ERRORS, ApiError, problems, read_json, request_body
+from worker.web.routes.errors import BODY_ERRORS, ApiError, if_writable, problems, read_json, request_body
 from worker.web.routes.reads import Slots
 
 THREADS: Final = 2
@@ -66,7 +66,7 @@ class DatasetRoutes:
 
     def register(self, app: FastAPI) -> None:
         """Add the routes to `app`."""
-        path, writable = "/v1/datasets/{name}", [Depends(self._require_writable)]
+        path, writable = "/v1/datasets/{name}", if_writable(read_only=self._read_only, command="preflight data")
         app.get("/v1/datasets", tags=["datasets"], responses=problems(429))(self.datasets)
         app.get(path, tags=["datasets"], responses=problems(404, 429))(self.dataset)
         app.get(
@@ -226,14 +226,3 @@ class DatasetRoutes:
             if error.field == "dataset":
                 raise ApiError(404, "unknown_dataset", error.message, "name") from error
             raise
-        except DatasetError as error:
-            raise ApiError(409, error.reason, error.message, error.field) from error
-        except PreflightError as error:
-            raise ApiError(503, error.reason, error.message, error.field) from error
-
-    async def _require_writable(self) -> None:
-        if self._read_only:
-            message = (
-                "this service changes no data set (PREFLIGHT_WEB_READONLY is on); use another, or `preflight data`"
-            )
-            raise ApiError(403, "read_only", message)

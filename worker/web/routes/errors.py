@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request, params
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import JsonValue
@@ -12,9 +12,10 @@ from redis.exceptions import RedisError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
-from preflight.errors import InvalidConfig
+from preflight.errors import DatasetError, InvalidConfig, MissingPackage, PreflightError
 from preflight.redis.retry import describe_error
 from worker.config.settings import Settings
+from worker.models.records import AliasChanged, UnknownAlias
 from worker.web.models import Problem
 
 RETRY_AFTER_SECONDS: Final = 2
@@ -35,6 +36,10 @@ PROBLEMS: Final[dict[int | str, dict[str, object]]] = {
 }  # fmt: skip
 DEFAULT_PROBLEM: Final[dict[str, object]] = {"model": Problem, "description": "refused for another reason"}
 BODY_ERRORS: Final = (403, 408, 413, 415, 422)
+STATUSES: Final[Mapping[type, int]] = {
+    InvalidConfig: 422, DatasetError: 409, MissingPackage: 501, UnknownAlias: 404, AliasChanged: 409,
+}  # fmt: skip
+"""Failure -> status; of any other 503, as it may pass."""
 
 
 class ApiError(Exception):
@@ -44,6 +49,12 @@ class ApiError(Exception):
         super().__init__(message)
         self.status = status
         self.problem = Problem(reason=reason, field=field, message=message)
+
+
+def as_api_error(error: PreflightError) -> ApiError:
+    """Return a named failure as an answer."""
+    status = next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), 503)
+    return ApiError(status, error.reason, error.message, error.field)
 
 
 class RedisUnavailable(RedisError):
@@ -76,6 +87,17 @@ async def read_json(request: Request) -> JsonValue:
     return payload
 
 
+def if_writable(*, read_only: bool, command: str = "preflight") -> list[params.Depends]:
+    """Return the dependencies of a route that changes something; `command` does the same in a terminal."""
+
+    async def require_writable() -> None:
+        if read_only:
+            message = f"this service changes nothing (PREFLIGHT_WEB_READONLY is on); use another, or `{command}`"
+            raise ApiError(403, "read_only", message)
+
+    return [Depends(require_writable)]
+
+
 async def require_empty(request: Request, what: str) -> None:
     """Raise `ApiError` where the body of a `what` is not {}, as JSON: a form of another site sends other types."""
     if await read_json(request) != {}:
@@ -89,8 +111,8 @@ def add_error_handlers(app: FastAPI, settings: Settings) -> None:
         match error:
             case ApiError():
                 return _response(error.problem, error.status, {"retry-after": "1"} if error.status == 429 else None)
-            case InvalidConfig():
-                return _response(Problem(reason=error.reason, field=error.field, message=error.message), 422)
+            case PreflightError():
+                return handle(request, as_api_error(error))
             case RequestValidationError():
                 return _response(_parameter_problem(error), 422)
             case HTTPException():
@@ -104,7 +126,7 @@ def add_error_handlers(app: FastAPI, settings: Settings) -> None:
                 return _response(Problem(reason="redis_unreachable", message=message), 503, headers)
         raise error
 
-    for kind in (ApiError, InvalidConfig, RequestValidationError, HTTPException, RedisError):
+    for kind in (ApiError, PreflightError, RequestValidationError, HTTPException, RedisError):
         app.add_exception_handler(kind, handle)
 
 

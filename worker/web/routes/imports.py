@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import FastAPI, Request
 from fastapi.responses import Response, StreamingResponse
 from redis.exceptions import RedisError
 from starlette.concurrency import run_in_threadpool
 
 from worker.imports.records import Imports, ImportState
 from worker.web.datasets.uploading import Uploader
-from worker.web.routes.errors import BODY_ERRORS, EMPTY, ApiError, problems, request_body, require_empty
+from worker.web.routes.errors import BODY_ERRORS, EMPTY, ApiError, if_writable, problems, request_body, require_empty
 from worker.web.routes.events import EVENT_STREAM, UNBUFFERED
 
 LOOK_SECONDS: Final = 0.5
@@ -45,7 +45,7 @@ class ImportRoutes:
             responses={**problems(404, 429), **EVENTS},
         )(self.import_events)  # fmt: skip
         app.post(
-            f"{path}/cancel", tags=["datasets"], dependencies=[Depends(self._require_writable)],
+            f"{path}/cancel", tags=["datasets"], dependencies=if_writable(read_only=self._read_only),
             responses=problems(*BODY_ERRORS, 403, 404, 409), openapi_extra=request_body(EMPTY),
         )(self.cancel_import)  # fmt: skip
 
@@ -107,7 +107,3 @@ class ImportRoutes:
         state = self._imports.end(state.model_copy(update=ended))  # one that begins just now sees the request, too
         self._uploader.remove(state.stored)
         return state
-
-    async def _require_writable(self) -> None:
-        if self._read_only:
-            raise ApiError(403, "read_only", "this service changes nothing (PREFLIGHT_WEB_READONLY is on); use another")

@@ -7,9 +7,9 @@ from anyio import CapacityLimiter, fail_after, to_thread
 
 from preflight.config.secrets import redact_urls
 from preflight.errors import PreflightError
+from preflight.object_store import describe_error
 from preflight.wire import JobState
 from worker.config.settings import Settings
-from worker.state.artifact_store import describe_error
 from worker.web.files.artifact_files import OpenFile, open_file, sources_of
 from worker.web.routes.errors import ApiError
 

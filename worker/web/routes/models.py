@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Annotated, TypeVar
 
-from fastapi import Depends, FastAPI, Path, Request
+from fastapi import FastAPI, Path, Request
 from fastapi.responses import Response
 from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
@@ -12,12 +12,12 @@ from preflight import Client
 from preflight.errors import ArtifactError
 from preflight.wire.validation_errors import to_invalid_config
 from worker.models.promoting import promote_artifact
-from worker.models.records import ALIAS_PATTERN, Alias, AliasChanged, Promotion, UnknownAlias
+from worker.models.records import ALIAS_PATTERN, Alias, Promotion, UnknownAlias
 from worker.models.store import Author, ModelStore
 from worker.web.models import ChangeAlias, ModelVersion, NamedModel, NamedModels, PromoteModel
 from worker.web.predicting.bodies import BODY
 from worker.web.predicting.service import Predictions
-from worker.web.routes.errors import BODY_ERRORS, ApiError, problems, read_json, request_body
+from worker.web.routes.errors import BODY_ERRORS, if_writable, problems, read_json, request_body
 from worker.web.routes.jobs import require_job
 from worker.web.routes.predict import JobModels
 
@@ -26,7 +26,6 @@ AliasName = Annotated[str, Path(json_schema_extra={"pattern": ALIAS_PATTERN})]
 AliasOrVersion = Annotated[
     str, Path(json_schema_extra={"pattern": ALIAS_PATTERN.removesuffix("$") + "(@[0-9a-f]{4,64})?$"})
 ]
-T = TypeVar("T")
 C = TypeVar("C", bound=ChangeAlias)
 
 
@@ -41,7 +40,7 @@ class ModelRoutes:
 
     def register(self, app: FastAPI) -> None:
         """Add the routes to `app`."""
-        path, writable = "/v1/models/{alias}", [Depends(self._require_writable)]
+        path, writable = "/v1/models/{alias}", if_writable(read_only=self._read_only, command="preflight models")
         app.get("/v1/models", tags=["models"], responses=problems())(self.models)
         app.get(path, tags=["models"], responses=problems(404))(self.model)
         for action, route, body in (
@@ -95,7 +94,7 @@ class ModelRoutes:
 
     async def remove(self, alias: AliasOrVersion) -> Response:
         """Remove an alias with its history, or one earlier model of it as `alias@hash`."""
-        await self._run(lambda: self._store.remove(alias))
+        await run_in_threadpool(self._store.remove, alias)
         self._predictions.forget(alias)
         return Response(status_code=204)
 
@@ -113,24 +112,8 @@ class ModelRoutes:
             )
         return Response(answer, media_type="application/json")
 
-    async def _require_writable(self) -> None:
-        if self._read_only:
-            message = "this service changes no model (PREFLIGHT_WEB_READONLY is on); use another, or `preflight models`"
-            raise ApiError(403, "read_only", message)
-
     async def _changed(self, action: Callable[[], Alias]) -> NamedModel:
-        return await self._run(lambda: self._named(action()))
-
-    async def _run(self, action: Callable[[], T]) -> T:
-        """Return what `action` does in a thread; its errors as `ApiError`."""
-        try:
-            return await run_in_threadpool(action)
-        except UnknownAlias as error:
-            raise ApiError(404, error.reason, error.message, error.field) from error
-        except AliasChanged as error:
-            raise ApiError(409, error.reason, error.message, error.field) from error
-        except ArtifactError as error:
-            raise ApiError(503, error.reason, error.message, error.field) from error
+        return await run_in_threadpool(lambda: self._named(action()))
 
     def _listed(self, name: str) -> NamedModel:
         try:

@@ -10,13 +10,23 @@ from redis.exceptions import RedisError
 
 from preflight.client.results import MAX_EVENT_FIELDS
 from preflight.contract.plan import words
+from preflight.events.phrases import STAGES, phrases
 from preflight.events.plan_words import mentioned, plan_words
 from preflight.events.sentences import sentence
 from preflight.redis import keys
 from preflight.redis.replies import texts
 from preflight.redis.retry import is_wrong_type
 from preflight.redis.untrusted.bounded_replies import OversizedReply
-from preflight.wire import EXTRA_EVENTS, TERMINAL_EVENTS, AnyEvent, PlanAdapted, PlanFields, Progress, unflatten
+from preflight.wire import (
+    EXTRA_EVENTS,
+    STATUS_BY_EVENT,
+    TERMINAL_EVENTS,
+    AnyEvent,
+    PlanAdapted,
+    PlanFields,
+    Progress,
+    unflatten,
+)
 
 RecordId = tuple[int, int]
 """Id of a stream record: milliseconds and sequence number."""
@@ -75,18 +85,26 @@ def _readable(record_id: str, fields: dict[bytes, bytes]) -> StreamRecord | None
 def _parse(record_id: str, fields: dict[bytes, bytes]) -> StreamRecord:
     event = unflatten(texts(fields))
     data = event.model_dump_json(exclude_none=True)
-    # Lines that EventSource ignores; progress is the bulk of all events, and not listed.
-    text = "" if event.type == "progress" else f"text: {sentence(event)}\n"
-    spoken = _plan_words(event)
-    plan = f"plan: {json.dumps(spoken)}\n" if spoken else ""
     return StreamRecord(
         id=parse_id(record_id),
         type=event.type,
         number=(event.attempt, event.seq),
-        text=f"id: {record_id}\nevent: {event.type}\n{text}{plan}data: {data}\n\n".encode(),
+        text=f"id: {record_id}\nevent: {event.type}\n{_spoken(event)}data: {data}\n\n".encode(),
         is_terminal=event.type in (*TERMINAL_EVENTS, *EXTRA_EVENTS),
         used_memory_mib=(event.used_memory_mib or 0) if isinstance(event, Progress) else 0,
     )
+
+
+def _spoken(event: AnyEvent) -> str:
+    """Return the lines of an event in words, which EventSource ignores; progress, the bulk of all events, has none."""
+    if event.type == "progress":
+        return ""
+    lines = [
+        ("text", sentence(event)), ("status", STATUS_BY_EVENT.get(event.type)), ("stage", STAGES.get(event.type)),
+        ("plan", _plan_words(event)), ("phrases", phrases(event)),
+    ]  # fmt: skip
+    shown = ((name, found if isinstance(found, str) else json.dumps(found)) for name, found in lines if found)
+    return "".join(f"{name}: {text}\n" for name, text in shown)
 
 
 def _plan_words(event: AnyEvent) -> dict[str, JsonValue]:

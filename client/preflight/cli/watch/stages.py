@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from preflight.cli.watch.timeline import JobTimeline
+from preflight.events.phrases import STAGES
 from preflight.events.sentences import together
 from preflight.numbers import duration, plural, predicted
 from preflight.wire import GroupChanged, GroupFormed, GroupMeasured, JobCancelled, JobFailed, TrainingDone
@@ -42,13 +43,13 @@ def _activity(timeline: JobTimeline) -> str:
 def _preparation(timeline: JobTimeline) -> str:
     """Return what an attempt does before its first step."""
     if timeline.winner is not None:
-        return "starting the training process"
+        return STAGES["calibration_winner"]
     if timeline.trials:
         gain = (
             f", the best {timeline.best:.2f}x so far, not confirmed yet" if timeline.best and timeline.best > 1 else ""
         )
-        return f"calibrating: {plural(timeline.trials, 'plan')} tried{gain}"
-    return "preparing the data set" if timeline.data is None else "choosing a plan"
+        return f"{STAGES['calibration_trial']}: {plural(timeline.trials, 'plan')} tried{gain}"
+    return STAGES["job_started"] if timeline.data is None else STAGES["dataset_ready"]
 
 
 def time_lines(timeline: JobTimeline) -> Iterator[str]:

@@ -46,11 +46,12 @@ def test_a_form_offers_what_the_workers_have(
     assert "cnn" in str(offered["models"])
     assert [each["name"] for each in recipes] == ["fast", "balanced", "best"]
     assert recipes[0]["here"] == {"jobs": 0}
+    assert recipes[0]["text"] == "99.2\u202f% of MNIST; time not known yet"
     wait_until(lambda: "took" in check(service, epochs=2)[2])
     status, _, message = check(service, epochs=2)
     assert status == 200
     assert message.startswith("Trains cnn for 2 epochs on digits")
-    assert "It starts at once. The last such job took " in message
+    assert "It starts at once. The last such job took about " in message
     for fields, field, words in (
         ({"dataset": "mnits"}, "dataset", "dataset 'mnits' is not known (did you mean 'mnist'?); the workers have"),
         ({"model": "cnm"}, "model", "model 'cnm' is not known (did you mean 'cnn'?); the workers have"),
@@ -62,6 +63,10 @@ def test_a_form_offers_what_the_workers_have(
         status, found, message = check(service, **fields)
         assert (status, found) == (422, field), message
         assert words in message
+        refused = service.ask("POST", "/v1/jobs", {**JOB, **fields})
+        assert (refused.status, refused["message"]) == (422, message)
+    repeated = service.ask("POST", "/v1/jobs", {**JOB, "job_id": "before", "dataset": "mnits"})
+    assert (repeated.status, repeated["same_request"]) == (409, False)  # it was accepted before
     assert client.ids() == ["before"]
 
 

@@ -223,17 +223,19 @@ def test_markup_in_a_file_stays_text(browser: Browser, service: Service, model: 
 
 @pytest.mark.slow
 def test_a_waiting_job_shows_its_configuration(browser: Browser, service: Service, client: Client) -> None:
-    """Every setting before a worker has it; other values than the defaults are bold."""
+    """Every setting before a worker has it: other values than the defaults, then the rest."""
     client.enqueue(digits_job(job_id="waits", epochs=7, seed=2**63 - 1))
     browser.open(f"{service.url}/#/")
     browser.see("small on digits", "tbody")
     browser.open(f"{service.url}/#/jobs/waits")
     browser.see("Configuration", ".details")
     browser.picture("configuration")
-    assert browser.text(".config strong").splitlines() == [
+    assert browser.text("section > .config dd").splitlines() == [
         "digits", "small", "7", "32", "9223372036854775807", "no", "1",
     ]  # fmt: skip
-    assert "learning rate\n0.005" in browser.text(".config")
+    browser.click(".config + details summary")
+    browser.see("learning rate\n0.005", ".config")
+    assert "augmentation: random resized crop ratio\n1.333\n" in browser.text(".config")
     assert browser.complaints() == []
 
 

@@ -255,7 +255,7 @@ def test_a_read_only_page_offers_nothing(browser: Browser, settings: Settings, c
         assert "Cancel" not in browser.text(".selection")
         assert "Start a job" not in browser.text("main")
         browser.open(f"{service.url}/#/jobs/theirs")
-        browser.see("No worker is there", "main")
+        browser.see("No worker listens to the queue", "main")
         assert "Cancel" not in browser.text(".job-head")
         browser.open(f"{service.url}/#/new")
         browser.see("This service is read-only", "main")

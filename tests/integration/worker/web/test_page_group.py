@@ -47,7 +47,7 @@ def test_a_group_is_shown_with_its_containers_and_its_speed(
     job = publish_group(connection)
     browser.open(f"{service.url}/#/jobs/together")
     browser.see("3 workers train this job together", ".panel")
-    browser.see("812 by the leader alone", ".panel")
+    browser.see("Together 1.8 times as fast.", ".panel")
     assert rows(browser) == [
         f"{MEMBERS[0]} leader 1 core, 1.00 GiB 812",
         f"{MEMBERS[1]} rank 1 1 core, 1.00 GiB 806",

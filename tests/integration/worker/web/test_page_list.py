@@ -100,7 +100,7 @@ def test_a_queued_job_says_whether_a_worker_is_there(
     client.enqueue(digits_job(job_id="first", epochs=10_000))
     client.enqueue(digits_job(job_id="waits"))
     browser.open(f"{service.url}/#/jobs/waits")
-    browser.see("No worker is there to take this job from the queue preflight", "main")
+    browser.see("No worker listens to the queue preflight; preflight worker starts one.", "main")
     browser.picture("no-worker")
     start_worker()
     browser.see("This job is next in the queue; 1 worker, 1 busy.", "main")

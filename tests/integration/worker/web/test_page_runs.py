@@ -175,7 +175,7 @@ def test_a_loss_that_explodes_keeps_its_chart(browser: Browser, service: Service
     browser.see("Epoch 1 of 4", ".where")
     wait_until(lambda: bool(browser.ask("return document.querySelector('.chart canvas')")))
     browser.picture("loss-explodes")
-    browser.see("libraries left out", ".figures")
+    browser.see("of 4.00\u202fGiB", ".figures")
     browser.click(".about a")
     browser.see("explodes", "tbody")
     assert str(browser.ask("return document.querySelector('#search').value")).startswith("model:")

@@ -128,6 +128,19 @@ def test_a_dropped_connection_goes_on_where_it_was(tmp_path: Path, monkeypatch: 
     assert [path.name for path in catalog.stores.iterdir()] == [f".{version.sha256}.lock"]
 
 
+def test_no_password_of_an_address_is_in_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients of stores name the address that they asked."""
+
+    def fail(_: str) -> bool:
+        raise ConnectionError("ftp://me:hunter2@store is away")
+
+    monkeypatch.setattr(shared, "PAUSE", 0.0)
+    store = Dropping()
+    monkeypatch.setattr(store, "exists", fail)
+    with pytest.raises(DatasetError, match=r"ConnectionError: ftp://me:\*\*\*@store is away\); try again"):
+        connected(tmp_path, "here", store)[1].pull("mine")
+
+
 def test_what_is_not_what_its_hash_says_is_not_used(tmp_path: Path) -> None:
     version = pushed(tmp_path)
     path = tmp_path / "bucket" / "stores" / f"{version.sha256}.safetensors"

@@ -83,6 +83,18 @@ def test_a_lowered_memory_limit_is_seen_once(container: tuple[Path, int]) -> Non
     assert (watch.memory(), memory.limit) == (None, 2048 * MIB)
 
 
+def test_memory_in_use_is_that_of_the_container_also_in_a_cgroup_of_the_child(container: tuple[Path, int]) -> None:
+    """Which has what the child alone has allocated: torch is its fork server's."""
+    root, version = container
+    own = root / "cg" / "preflight-12-345-0"
+    own.mkdir()
+    (own / "memory.stat").write_text((root / "cg/memory.stat").read_text())
+    (own / ("memory.usage_in_bytes" if version == 1 else "memory.current")).write_text(f"{40 * MIB}\n")
+    (root / "proc/self/cgroup").write_text(f"{'1:cpu,memory:' if version == 1 else '0::'}/{own.name}\n")
+    memory = MemoryUse(root, mem_total=64 << 30)
+    assert (memory.bytes(), memory.container_bytes(), memory.limit) == (40 * MIB, 600 * MIB, 1024 * MIB)
+
+
 def test_a_share_follows_the_container(container: tuple[Path, int]) -> None:
     """Two workers in it have half of its new limits each."""
     root, version = container

@@ -124,6 +124,16 @@ def test_damaged_files_are_found(store: ModelStore, trained: Callable[[str], Pat
     assert store.resolve("production").job_id == "b"
 
 
+def test_an_alias_is_unknown_where_there_is_no_directory_yet(tmp_path: Path) -> None:
+    """Nothing was promoted; nothing is written either."""
+    store = ModelStore(tmp_path / "artifacts", None)
+    with pytest.raises(UnknownAlias, match="promote one first"):
+        store.remove("production")
+    with pytest.raises(UnknownAlias, match="promote one first"):
+        store.rollback("production", ME, expected=1)
+    assert not (tmp_path / "artifacts").exists()
+
+
 def test_what_is_in_use_is_not_removed(store: ModelStore, trained: Callable[[str], Path]) -> None:
     for job in ("a", "b"):
         store.promote("production", trained(job), ME)

@@ -143,14 +143,16 @@ export async function follow(path, cursor, { signal, onEvents, onComment }) {
 }
 
 /**
- * The event of a record, with its sentence, the words of its plan and its line of JSON; not enumerable, as they are no
- * fields of the event.
+ * The event of a record, with what the service says of it: its sentence, its phrases, the words of its plan, the status
+ * and the stage of the job after it; and its line of JSON. Not enumerable, as they are no fields of the event.
  */
-function asEvent({ data, text = "", plan }) {
-  const words = plan && JSON.parse(plan);
+function asEvent({ data, text = "", plan, phrases = "{}", status, stage }) {
   return Object.defineProperties(JSON.parse(data), {
     text: { value: text },
-    plan_words: { value: words },
+    phrases: { value: JSON.parse(phrases) },
+    plan_words: { value: plan && JSON.parse(plan) },
+    status_after: { value: status },
+    stage: { value: stage },
     line: { value: data },
   });
 }

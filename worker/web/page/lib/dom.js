@@ -89,3 +89,8 @@ export function confirmDialog(title, parts, { yes, no, danger = false }) {
     });
   });
 }
+
+/** Return a text with what stands in backquotes as code. */
+export function marked(text) {
+  return text.split("\u0060").map((part, index) => (index % 2 ? h("code", part) : part));
+}

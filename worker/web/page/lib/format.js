@@ -41,13 +41,6 @@ export function duration(value) {
   return `${number(Math.floor(whole / 86400), 0)}${THIN}days`;
 }
 
-/** A duration that is not known better: about 3 s, about 2 min. */
-export function roughly(value) {
-  if (value < 90) return `about ${Math.max(1, Math.round(value))}${THIN}s`;
-  const minutes = Math.round(value / 60);
-  return minutes < 90 ? `about ${minutes}${THIN}min` : `about ${Math.floor(minutes / 60)}${THIN}h ${minutes % 60}${THIN}min`;
-}
-
 /** The age of a time stamp in its largest unit: 12 s ago. */
 export function age(ts) {
   const past = Math.max(0, Date.now() / 1000 - ts);
@@ -94,18 +87,6 @@ export function deviation(value) {
 /** A ratio: 1.52×. */
 export function times(value) {
   return `${number(value, value >= 0.1 && value < 10 ? 2 : undefined)}×`;
-}
-
-/** Width of an interval of ratios whose ends two digits may not tell apart. */
-const NARROW = 0.2;
-
-/** How fast a plan is; in doubt only its 95 % interval is known, which no single figure may hide. */
-export function speedup({ ratio, low, high }, doubt = "", than = "") {
-  const isBounded = low !== undefined && high !== undefined;
-  if (!doubt || !isBounded) return `${times(ratio)}${isBounded ? ` (${number(low, 2)} to ${number(high, 2)})` : ""}`;
-  const side = low > 1 ? "probably faster" : high < 1 ? "probably slower" : "faster or slower";
-  const rough = (value) => (high - low < NARROW ? value.toFixed(2) : Number(value.toPrecision(2)));
-  return `${side}${than && ` than ${than}`} (${rough(low)}× to ${rough(high)}×; ${doubt})`;
 }
 
 /** Memory in MiB: 412 MiB, 1.62 GiB. */

@@ -51,6 +51,8 @@ export class JobTimeline {
   latest = {};
   /** The newest event of all. */
   newest = null;
+  /** What the attempt does before its first step, in words. */
+  stage = "";
   /** The current plan of the training. */
   plan = null;
   /** The workers that train the job together, by rank, with what is known of each by its name; null: none. */
@@ -80,6 +82,7 @@ export class JobTimeline {
     this.#applied.set(event.attempt, event);
     if (event.attempt > this.attempt) this.#beginAttempt(event.attempt);
     this.latest[event.type] = this.newest = event;
+    this.stage = event.stage ?? this.stage;
     this.#update(event);
     this.#mark(event);
     this.raw.push(event);
@@ -151,7 +154,7 @@ export class JobTimeline {
     this.#steps = event.steps;
     const x = event.epoch - 1 + event.step / Math.max(1, event.steps);
     this.training.add(x, [event.loss, event.accuracy, event.samples_per_s]);
-    this.memoryPeak = Math.max(this.memoryPeak, event.used_memory_mb ?? 0);
+    this.memoryPeak = Math.max(this.memoryPeak, event.used_memory_mib ?? 0);
   }
 }
 
@@ -160,7 +163,7 @@ const NOBODY = { members: [], message: "", containers: new Map(), speeds: new Ma
 /** Return a group after an event about it; what is known of a member stays until it is measured again. */
 function groupOf(event, before) {
   const { members, message } = event.type === "group_measured" ? before : event;
-  const { cores = [], memory_mb: memory = [], speeds = [] } = event;
+  const { cores = [], memory_mib: memory = [], speeds = [] } = event;
   const containers = cores.map((count, rank) => [event.members[rank], { cores: count, memory: memory[rank] }]);
   const rates = speeds.map((rate, rank) => [event.members[rank], rate]);
   return {

@@ -14,13 +14,13 @@ from support.files.objects import BUCKET, CREDENTIALS, Objects, objects
 
 from preflight.errors import ArtifactError, InvalidConfig, MissingPackage
 from preflight.files.journal import JournalReader, JournalWriter
+from preflight.object_store import open_url
 from training.artifacts.model_dir import MANIFEST, MODEL, save
 from worker.config.settings import load
 from worker.features.exporters import retry
 from worker.features.exporters.base import ExportRequest, exports
 from worker.features.exporters.upload import PART_SIZE
 from worker.features.exporters.upload_child import run
-from worker.state.artifact_store import open_store
 
 TRACE = "trace.json"
 
@@ -135,14 +135,14 @@ def test_a_directory_is_a_destination(model: Path, tmp_path: Path, send: Send) -
     assert json.loads((tmp_path / "far/away/job" / MANIFEST).read_text())["job_id"] == "job"
     assert (tmp_path / "far/away/job" / MODEL).read_bytes() == (model / MODEL).read_bytes()
     with pytest.raises(InvalidConfig, match="the artifact directory"):
-        open_store(f"file://{tmp_path}/far/../far", "file", tmp_path / "far")
+        open_url(f"file://{tmp_path}/far/../far", "PREFLIGHT_ARTIFACT_URL", other_than=tmp_path / "far")
 
 
-def test_unsupported_urls_are_refused(tmp_path: Path) -> None:
+def test_unsupported_urls_are_refused() -> None:
     with pytest.raises(InvalidConfig, match="PREFLIGHT_ARTIFACT_URL is a foo URL that fsspec cannot use"):
-        open_store("foo://bucket", "foo", tmp_path)
+        open_url("foo://bucket", "PREFLIGHT_ARTIFACT_URL")
     with pytest.raises(MissingPackage, match=r"pip install \./client "):
-        open_store("lakefs://bucket", "lakefs", tmp_path)
+        open_url("lakefs://bucket", "PREFLIGHT_ARTIFACT_URL")
 
 
 def test_no_secret_is_written_to_disk_or_a_message(model: Path, tmp_path: Path) -> None:

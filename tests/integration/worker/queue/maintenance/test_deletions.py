@@ -97,7 +97,7 @@ def test_what_waits_runs_or_is_in_use_is_refused(
     assert refused.refused == "the model of job 'used' is in use as production; promote another one first"
     assert (settings.artifact_dir / "used").is_dir()
     with serving(settings, tmp_path, PREFLIGHT_WEB_READONLY="on") as service:
-        assert_refused(service, "waits", 403, "read_only", "only shows jobs")
+        assert_refused(service, "waits", 403, "read_only", "changes nothing")
 
 
 def assert_refused(service: Service, job_id: str, status: int, reason: str, words: str) -> None:

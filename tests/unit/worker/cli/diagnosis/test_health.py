@@ -52,6 +52,17 @@ def test_a_worker_with_heartbeats_is_healthy(tmp_path: Path, free_port: int) -> 
         assert f"worker {HOST}.1.abc is alive" in check_health(load(state_dir=tmp_path, port=free_port))
 
 
+def test_a_worker_says_which_of_its_parts_fail(tmp_path: Path, free_port: int) -> None:
+    """It is alive: the part is tried again."""
+    settings = load(state_dir=tmp_path, port=free_port)
+    with WorkerLock(tmp_path, f"{HOST}.1.abc") as presence:
+        presence.touch("Maintainer: ResponseError: \u00e9; Janitor: OSError")
+        said = check_health(settings)
+        assert "parts of it fail and are tried again (Maintainer: ResponseError: \\xe9; Janitor: OSError)" in said
+        presence.touch()
+        assert check_health(settings).endswith("s ago)")
+
+
 @pytest.mark.parametrize("web", [200], indirect=True)
 def test_a_worker_without_heartbeats_is_unhealthy(tmp_path: Path, web: int) -> None:
     """Neither a web service nor a second worker beside it helps."""

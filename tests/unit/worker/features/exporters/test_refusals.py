@@ -16,6 +16,7 @@ import trustme
 from pydantic import JsonValue
 
 from preflight.errors import ArtifactError, PreflightError, TimedOut
+from preflight.object_store import open_url
 from training.artifacts.model_dir import save
 from worker.config.settings import load
 from worker.features.exporters import retry
@@ -27,7 +28,6 @@ from worker.features.exporters.refusals import NO_CHECKSUMS, explain_permanent
 from worker.features.exporters.retry import retry_export
 from worker.features.exporters.training_history import read_finished_job
 from worker.features.exporters.upload import probe_store
-from worker.state.artifact_store import open_store
 
 Answer = Callable[[BaseHTTPRequestHandler, bytes], tuple[int, bytes]]
 RUN = "0" * 32
@@ -109,7 +109,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def send_to_s3(url: str, monkeypatch: pytest.MonkeyPatch, report: Tries) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", url)
-    store, root = open_store("s3://bucket/models", "s3", Path("/nowhere"))
+    store, root = open_url("s3://bucket/models", "PREFLIGHT_ARTIFACT_URL")
     probe_store(store, root, report, make_directories=False)
 
 

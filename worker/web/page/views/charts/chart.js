@@ -29,17 +29,21 @@ export class Chart {
     this.element = h("figure.chart", caption, this.#place);
   }
 
-  draw(timeline) {
+  /** Show the newest value; the curve follows with draw(). */
+  show(timeline) {
     this.#timeline = timeline;
+    this.#showValue();
+  }
+
+  draw() {
     if (this.#plot) this.#plot.setData(this.#data());
     else this.create();
-    this.#showValue();
   }
 
   /** Create the plot, in the current colours of the page. */
   create() {
     this.close();
-    if (!this.#timeline || !this.element.clientWidth) return;
+    if (!this.#timeline || !this.element.clientWidth || !("uPlot" in window)) return;
     this.#plot = new uPlot(this.#options(), this.#data(), this.#place);
   }
 

@@ -2,8 +2,9 @@
 
 import { fill, h } from "../../lib/dom.js";
 import { number, percent, speed } from "../../lib/format.js";
+import { loadPlots } from "../../lib/plots.js";
 import { Chart } from "./chart.js";
-import { accuracyRange, logRange, percentTick, plainTick, rangeFromZero } from "./scales.js";
+import { accuracyRange, percentTick, plainTick, rangeFromZero } from "./scales.js";
 
 const KINDS = [
   { title: "Loss", figure: 0, validated: 0, format: (value) => number(value), tick: plainTick, range: rangeFromZero },
@@ -15,12 +16,18 @@ const PARTS = { "all epochs": 1, "the last half": 0.5, "the last tenth": 0.1, "t
 /** Weight of the points before in a smoothed one. */
 const SMOOTHINGS = { none: 0, some: 0.8, strong: 0.95 };
 
+/** They are drawn while they are so near to what a reader sees: a phone has other things to do. */
+const NEAR = { rootMargin: "300px" };
+const RETRY_MS = 2000;
+
 /** Three charts; they follow the width of `place` and the colours of the page. */
 export class Charts {
   #view = { log: true, smoothing: 0, zoom: null };
   #charts = KINDS.map((kind) => new Chart(kind, this.#view, (zoom) => this.#zoom(zoom)));
   #listeners = new AbortController();
   #resizes = new ResizeObserver(() => this.#charts.forEach((chart) => chart.fit()));
+  #sight = new IntersectionObserver((entries) => this.#see(entries.at(-1).isIntersecting), NEAR);
+  #isNear = false;
   #timeline = null;
   #part = select("Show", Object.keys(PARTS), (name) => this.#showPart(PARTS[name]));
 
@@ -32,19 +39,37 @@ export class Charts {
     const elements = this.#charts.map((chart) => chart.element);
     fill(place, tools, h("div.charts", elements), hint);
     elements.forEach((element) => this.#resizes.observe(element));
+    this.#sight.observe(place);
     const { signal } = this.#listeners;
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#create(), { signal });
   }
 
   draw(timeline) {
     this.#timeline = timeline;
-    this.#charts.forEach((chart) => chart.draw(timeline));
+    this.#charts.forEach((chart) => chart.show(timeline));
+    if (this.#isNear) this.#draw();
   }
 
   close() {
     this.#resizes.disconnect();
+    this.#sight.disconnect();
     this.#listeners.abort();
     this.#charts.forEach((chart) => chart.close());
+  }
+
+  #see(isNear) {
+    this.#isNear = isNear;
+    if (isNear && this.#timeline) this.#draw();
+  }
+
+  async #draw() {
+    try {
+      await loadPlots();
+    } catch {
+      if (!this.#listeners.signal.aborted) setTimeout(() => this.#draw(), RETRY_MS);
+      return;
+    }
+    this.#charts.forEach((chart) => chart.draw());
   }
 
   #set(changes) {

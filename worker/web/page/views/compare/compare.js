@@ -4,6 +4,7 @@ import { request } from "../../lib/api.js";
 import { backToJobs, isActive, loading, panel } from "../../lib/components.js";
 import { fill, h } from "../../lib/dom.js";
 import { toJson } from "../../lib/json.js";
+import { loadPlots } from "../../lib/plots.js";
 import { Overlay } from "./overlay.js";
 import { asCsv, download } from "./take_away.js";
 import { METRICS, PLAN, onOneDataset, settingRows, table } from "./tables.js";
@@ -20,7 +21,7 @@ export async function showComparison(place, ids, { connection, signal }) {
   signal.addEventListener("abort", () => view.close());
   const query = new URLSearchParams(ids.map((id) => ["job", id]));
   async function refresh() {
-    const found = await request(`v1/compare?${query}`, { signal });
+    const [found] = await Promise.all([request(`v1/compare?${query}`, { signal }), loadPlots()]);
     if (!view.element.isConnected) {
       fill(place, view.element);
       heading.focus();

@@ -54,15 +54,19 @@ export class Overlay {
     if (this.element.clientWidth !== this.#width) this.#create();
   }
 
-  #create() {
+  async #create() {
     this.#plots.forEach((plot) => plot.destroy());
-    this.#plots = [];
+    const plots = (this.#plots = []);
     this.#width = this.element.clientWidth;
     const kinds = KINDS.filter(({ curve }) => this.#jobs.some((job) => job.curves[curve]?.values.length));
     const places = kinds.map((kind) => h("div.plot", { role: "img", "aria-label": this.#label(kind) }));
     const figures = kinds.map(({ title }, index) => h("figure.chart", h("figcaption", h("strong", title)), places[index]));
     fill(this.element, figures.length ? figures : h("p.note", "No run has trained yet."));
-    kinds.forEach((kind, index) => this.#plots.push(this.#plot(kind, places[index])));
+    for (const [index, kind] of kinds.entries()) {
+      await new Promise((resolve) => setTimeout(resolve)); // a slow phone answers its reader in between
+      if (plots !== this.#plots || this.#listeners.signal.aborted) return;
+      plots.push(this.#plot(kind, places[index]));
+    }
   }
 
   #plot({ curve, isLog = false, tick, range }, place) {

@@ -2,7 +2,7 @@
 
 import { jobAddress, statusBadge } from "../../lib/components.js";
 import { h } from "../../lib/dom.js";
-import { NONE, duration, number, percent, seconds, speed, speedup, times, words } from "../../lib/format.js";
+import { NONE, duration, number, percent, seconds, speed, times, words } from "../../lib/format.js";
 import { swatch } from "./overlay.js";
 
 const found = ({ state, result }) => ({ ...state, ...result, status: state.status });
@@ -18,7 +18,7 @@ export const METRICS = [
   { name: "Training loss", value: (job) => job.state.loss, text: (value) => number(value), best: Math.min },
   { name: "Epochs", value: (job) => found(job).epochs, text: (value) => number(value, 0) },
   { name: "Best epoch", value: (job) => found(job).best_epoch, text: (value) => number(value, 0) },
-  { name: "Training time", value: (job) => found(job).train_seconds, text: (value) => duration(value), best: Math.min },
+  { name: "Training time", value: (job) => found(job).train_s, text: (value) => duration(value), best: Math.min },
   { name: "Took", value: took, text: (value) => duration(value), best: Math.min },
   { name: "Samples/s", value: (job) => found(job).samples_per_s, text: (value) => speed(value), best: Math.max },
   { name: "Failure", value: (job) => job.state.reason, text: (value) => words(value) },
@@ -34,10 +34,8 @@ export const PLAN = [
 ];
 
 /** The speed of the plan beside the job's own; of a doubtful one the interval in words. */
-function gain({ plan }) {
-  if (plan?.confidence !== "low") return plan?.ratio;
-  const { ratio, ratio_low: low, ratio_high: high, doubt } = plan;
-  return ratio === undefined ? undefined : speedup({ ratio, low, high }, doubt || "confidence low");
+function gain({ plan, plan_speed: words }) {
+  return plan?.confidence === "low" ? words : plan?.ratio;
 }
 
 function predicted(job) {

@@ -1,7 +1,7 @@
 // Imported data: what is dropped here is imported by a worker; a card for each data set.
 
 import { Problem, request } from "../../lib/api.js";
-import { backToJobs, loading } from "../../lib/components.js";
+import { ago, backToJobs, loading } from "../../lib/components.js";
 import { confirmDialog, fill, h, setText } from "../../lib/dom.js";
 import { gigabytes, number, pluralize, sentence } from "../../lib/format.js";
 import { ImportList } from "./imports.js";
@@ -84,7 +84,7 @@ function card({ name, newest, versions, aliases, warnings }, readOnly, remove) {
     "section.panel.dataset",
     h("h2", h("a", { href: datasetAddress(name) }, name)),
     h("p", `${number(newest.samples, 0)} samples, ${newest.classes} classes, ${shapeOf(newest.shape)}`),
-    h("p.note", `${pluralize(versions, "version")}${known}; ${newest.dataset} of ${day(newest.created_at)}`),
+    h("p.note", `${pluralize(versions, "version")}${known}; ${newest.dataset} `, when(newest.created_at)),
     warnings.length > 0 && h("p.warn", sentence(warnings[0])),
     h(
       "div.buttons",
@@ -94,9 +94,9 @@ function card({ name, newest, versions, aliases, warnings }, readOnly, remove) {
   );
 }
 
-/** A date of the service for the reader. */
-export function day(text) {
-  return new Date(text).toLocaleString();
+/** A date of the service as its age; the exact one is its title. */
+export function when(text) {
+  return ago(Date.parse(text) / 1000);
 }
 
 function none() {

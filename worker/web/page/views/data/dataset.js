@@ -4,7 +4,7 @@ import { Problem, request } from "../../lib/api.js";
 import { facts, jobAddress, loading, panel, statusBadge } from "../../lib/components.js";
 import { fill, h, setText, svg } from "../../lib/dom.js";
 import { number, percent, sentence } from "../../lib/format.js";
-import { datasetAddress, datasetPath, day, removeDataset, shapeOf, trainAddress } from "./data.js";
+import { datasetAddress, datasetPath, removeDataset, shapeOf, trainAddress, when } from "./data.js";
 import { SampleGrid } from "./samples.js";
 
 const SIDES = ["train", "validation", "test"];
@@ -142,7 +142,7 @@ function versionTable(history) {
       h("td.n", number(one.samples, 0)),
       h("td.n", one.classes),
       h("td", one.source),
-      h("td", day(one.created_at)),
+      h("td", when(one.created_at)),
     ),
   );
   const table = h("table", h("thead", h("tr", heads)), h("tbody", rows));

@@ -2,7 +2,7 @@
 
 import { Problem, send } from "../../lib/api.js";
 import { panel } from "../../lib/components.js";
-import { fill, h, setText } from "../../lib/dom.js";
+import { h, setText } from "../../lib/dom.js";
 import { gigabytes, percent } from "../../lib/format.js";
 
 const NAME = "[a-z0-9][a-z0-9._\\-]{0,63}";

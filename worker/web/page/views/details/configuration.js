@@ -1,13 +1,15 @@
-// The configuration of a job: every setting, other values than the defaults in bold.
+// The configuration of a job: the settings that differ from the defaults, and behind a line all others.
 
 import { panel } from "../../lib/components.js";
-import { fill, h } from "../../lib/dom.js";
+import { fill, h, setText } from "../../lib/dom.js";
+import { pluralize } from "../../lib/format.js";
 
 export class Configuration {
-  #note = h("p.note", "Bold: another value than the default.");
-  #list = h("dl.config");
+  #own = h("dl.config");
+  #others = h("dl.config");
+  #count = h("summary");
   #shown = "";
-  element = panel("Configuration", this.#note, this.#list);
+  element = panel("Configuration", this.#own, h("details", this.#count, this.#others));
 
   constructor() {
     this.element.hidden = true;
@@ -19,9 +21,13 @@ export class Configuration {
     if (now === this.#shown) return;
     this.#shown = now;
     this.element.hidden = !config.length;
-    const rows = config.map(({ name, value, changed }) =>
-      h("div", h("dt", name.replaceAll("_", " ")), h("dd", changed ? h("strong", value) : value)),
-    );
-    fill(this.#list, rows);
+    const usual = config.filter(({ changed }) => !changed);
+    fill(this.#own, config.filter(({ changed }) => changed).map(row));
+    fill(this.#others, usual.map(row));
+    setText(this.#count, `${pluralize(usual.length, "setting")} as by default`);
   }
+}
+
+function row({ name, value }) {
+  return h("div", h("dt", name.replaceAll("_", " ").replaceAll(".", ": ")), h("dd", value));
 }

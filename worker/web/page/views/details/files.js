@@ -3,7 +3,7 @@
 import { addressOf, request } from "../../lib/api.js";
 import { panel } from "../../lib/components.js";
 import { fill, h, setText } from "../../lib/dom.js";
-import { number, sentence } from "../../lib/format.js";
+import { number, pluralize, sentence } from "../../lib/format.js";
 
 const REPORT = "report.html";
 /** File -> what it is. */
@@ -84,5 +84,6 @@ export class Files {
 }
 
 function size(bytes) {
+  if (bytes < 1024) return pluralize(bytes, "byte");
   return bytes < 2 ** 20 ? `${number(bytes / 1024)} KiB` : `${number(bytes / 2 ** 20)} MiB`;
 }

@@ -1,7 +1,7 @@
 // The list of a job's events, each as the sentence of the worker's log, and all of them raw.
 
 import { panel } from "../../lib/components.js";
-import { h } from "../../lib/dom.js";
+import { h, marked } from "../../lib/dom.js";
 import { clock, zone } from "../../lib/format.js";
 import { RawEvents } from "./raw.js";
 
@@ -31,7 +31,7 @@ export class EventList {
     for (const event of listed.slice(listed.indexOf(this.#newest) + 1)) {
       const iso = new Date(event.ts * 1000).toISOString();
       const time = h("time", { datetime: iso, title: iso }, clock(event.ts));
-      this.#list.prepend(h(`li.${KINDS[event.type] ?? "plain"}`, time, h("p", event.text)));
+      this.#list.prepend(h(`li.${KINDS[event.type] ?? "plain"}`, time, h("p", marked(event.text))));
     }
     while (this.#list.children.length > listed.length) this.#list.lastElementChild.remove();
     this.#newest = listed.at(-1) ?? null;

@@ -1,7 +1,7 @@
 // The first fields: data set and model as lists of what the workers have, recipes as cards.
 
 import { h, setText } from "../../lib/dom.js";
-import { number, percent, roughly } from "../../lib/format.js";
+import { number } from "../../lib/format.js";
 
 /** A field's schema as a list of these names; as it is where no worker has said what it has. */
 export function listOf(schema, names, labels = {}) {
@@ -43,11 +43,9 @@ export class RecipeField {
 
   /** Show what the recipes come to on the data set that is chosen. */
   show(recipes) {
-    for (const { name, mnist, here } of recipes) {
+    for (const { name, text } of recipes) {
       const line = this.#figures.get(name);
-      if (!line) continue;
-      const accuracy = here.accuracy === undefined ? `${percent(mnist, 1)} of MNIST` : `${percent(here.accuracy, 1)} here`;
-      setText(line, `${accuracy}; ${here.seconds === undefined ? "time not known yet" : roughly(here.seconds)}`);
+      if (line) setText(line, text);
     }
   }
 

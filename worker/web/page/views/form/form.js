@@ -203,7 +203,6 @@ class JobForm {
     }
     this.#button.disabled = true;
     try {
-      await request("v1/check", { body });
       const { job_id: id } = await request("v1/jobs", { body });
       location.hash = jobAddress(id);
     } catch (problem) {

@@ -2,24 +2,20 @@
 
 import { h } from "../../lib/dom.js";
 import { Scale, axis, ratio, sign } from "../../lib/forest.js";
-import { deviation, mebibytes, number, pluralize, seconds, speed, speedup, times } from "../../lib/format.js";
+import { deviation, mebibytes, pluralize, speed } from "../../lib/format.js";
 import { changes, planOf, planSentence } from "../../lib/plan_text.js";
-import { proof } from "./plan.js";
 
-/** Verdict -> its mark, its colour, and its meaning where the trial has no note. */
-const VERDICTS = {
-  own: ["square", "own", "the job's own plan, measured first"],
-  won: ["diamond", "won", "faster (95 %)"],
-  kept: ["square", "open", "not faster, but better in another way"],
-  level: ["circle", "open", "not proven faster"],
-  lost: ["circle", "open", "slower"],
-  dropped: ["down", "open", "slower (95 %), stopped early"],
-  rejected: ["cross", "warn", "its gradients differ, or it takes too much memory"],
-  failed: ["cross", "bad", "its process failed"],
-  skipped: ["circle", "open", "not run"],
+/** Verdict -> its mark and its colour. */
+const MARKS = {
+  own: ["square", "own"],
+  won: ["diamond", "won"],
+  kept: ["square", "open"],
+  level: ["circle", "open"],
+  lost: ["circle", "open"],
+  dropped: ["down", "open"],
+  rejected: ["cross", "warn"],
+  failed: ["cross", "bad"],
 };
-/** Doubt about a trial during which something else used the processors. */
-const DISTURBED = "the machine was busy";
 /** Tick labels, the most important first. */
 const RATIO_TICKS = [1, 0.5, 2, 0.8, 1.25, 0.6, 1.6, 0.25, 4, 0.125, 8].map((value) => [value, `${value}×`]);
 const DEVIATION_TICKS = [1, 1.1, 0.9, 2, 0.5, 1.5, 4, 8].map((value) => [
@@ -48,7 +44,8 @@ export function trials(events, winner) {
     h(
       "p.note",
       "Each plan was measured in turns with the best one before it, in real training steps. ",
-      "The mark is the relative speed, the line its 95 % interval.",
+      "The mark is the relative speed, the line its 95 % interval. ",
+      "Memory is the peak of the process that measured; the tile above has all of the container. Neither counts the file cache.",
     ),
     h("div.forest", axis(scale, RATIO_TICKS), h("div", { role: "list" }, rows)),
     skipped("details.skipped", events.filter(isWorthless), "not worth a measurement"),
@@ -57,11 +54,10 @@ export function trials(events, winner) {
 }
 
 /** The confirmation of the best plan against the job's own, as a trial: the figures of the headline. */
-function confirmationOf({ ratio, ratio_low: low, ratio_high: high, confidence, doubt, proven, fresh_process: isFresh }) {
-  const isWon = proven ?? low > 1;
-  const note = `${proof(isFresh)}, against the job's own plan${isWon ? "" : ", which stays"}`;
-  const unsure = confidence === "low" ? doubt || "confidence low" : "";
-  return { knob: "confirmation", verdict: isWon ? "won" : "level", ratio, low, high, note, doubt: unsure };
+function confirmationOf({ ratio, ratio_low: low, ratio_high: high, confidence, proven, phrases }) {
+  const verdict = (proven ?? low > 1) ? "won" : "level";
+  const said = { speed: phrases.speed, meaning: phrases.proof };
+  return { knob: "confirmation", verdict, ratio, low, high, disturbed: confidence === "low", phrases: said };
 }
 
 function isWorthless(trial) {
@@ -83,26 +79,25 @@ function skipped(css, events, why) {
 
 function trialRow(trial, place, before, scale, plan = planOf(trial)) {
   const verdict = trial.verdict ?? (trial.won ? "won" : "level");
-  const [shape, kind, meaning] = VERDICTS[verdict] ?? VERDICTS.level;
+  const [shape, kind] = MARKS[verdict] ?? MARKS.level;
   const what = before === null ? planSentence(plan) : changes(before, plan);
   const figures = [
     trial.samples_per_s !== undefined && `${speed(trial.samples_per_s)} samples/s`,
     trial.steps > 0 && pluralize(trial.steps, "step"),
-    trial.peak_bytes !== undefined && `${mebibytes(trial.peak_bytes / 2 ** 20)} with libraries`,
+    trial.peak_bytes !== undefined && mebibytes(trial.peak_bytes / 2 ** 20),
   ].filter(Boolean);
-  const { ratio: value, low, high } = trial;
-  const doubt = trial.doubt ?? (trial.disturbed ? DISTURBED : "");
-  const compared = value === undefined ? "not compared" : speedup(trial, doubt);
+  const { ratio: value, low, high, phrases, disturbed: isUnsure } = trial;
+  const compared = phrases.speed || "not compared";
   const knob = h("strong", (trial.knob ?? "plan").replaceAll("_", "-"));
   return h(
     `div.trial.${kind}`,
     { role: "listitem" },
     h("div.what", h("span.place", place), h("div", knob, h("p", what), h("small", figures.join(" · ")))),
-    ratio(scale, { value, low, high, shape, kind, label: `${what}: ${compared}`, isUnsure: doubt !== "" }),
+    ratio(scale, { value, low, high, shape, kind, label: `${what}: ${compared}`, isUnsure }),
     h(
       "div.found",
       h("p", sign(shape, kind), h("strong", verdict), value !== undefined && h("span", ` ${compared}`)),
-      h("small", trial.note || meaning),
+      h("small", phrases.meaning),
     ),
   );
 }
@@ -123,8 +118,7 @@ export function predictions(checks) {
 
 function checkRow(check, scale) {
   const { measured_s: measured, predicted_s: predicted, low_s: low, high_s: high } = check;
-  const interval = `${seconds(low, predicted)} to ${seconds(high, predicted)}`;
-  const label = `${seconds(measured, predicted)} measured, ${seconds(predicted)} predicted (${interval})`;
+  const label = check.phrases.found;
   const mark = {
     value: measured / predicted,
     low: low / predicted,

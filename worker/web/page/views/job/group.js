@@ -2,7 +2,7 @@
 
 import { facts } from "../../lib/components.js";
 import { h } from "../../lib/dom.js";
-import { NONE, mebibytes, pluralize, sentence, speed, times } from "../../lib/format.js";
+import { NONE, mebibytes, pluralize, sentence, speed } from "../../lib/format.js";
 
 /** Return the group of a job as a table, by rank; nothing where it has trained alone. */
 export function group({ group: current, latest }) {
@@ -17,7 +17,7 @@ export function group({ group: current, latest }) {
   return [
     h("p.lead", sentence(message)),
     h("div.wide", { role: "region", tabindex: "0", "aria-label": "Workers" }, table),
-    facts([measured && ["Measured", gain(measured)]]),
+    facts([measured && ["Measured", sentence(measured.message)]]),
   ];
 }
 
@@ -36,9 +36,4 @@ function row(name, rank, container, alone) {
 /** A share of cores is a quota: 0.5 cores. */
 function cores(count) {
   return Number.isInteger(count) ? pluralize(count, "core") : `${Number(count.toFixed(2))} cores`;
-}
-
-function gain({ workers, speedup, alone_samples_per_s: alone, group_samples_per_s: together, kept }) {
-  const rates = `${speed(together)} samples/s, ${speed(alone)} by the leader alone`;
-  return `${times(speedup)} the speed with ${pluralize(workers, "worker")}: ${rates}${kept ? "" : "; let go"}`;
 }

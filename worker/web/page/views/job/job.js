@@ -11,15 +11,6 @@ const POLL_INTERVAL_MS = 5000;
 const MAX_WAIT_MS = 1500;
 /** A job that is being deleted is asked for again after these. */
 const DELETING_MS = 700;
-/** Event type -> the status that it sets; the same as `STATUS_BY_EVENT` of the service. */
-const STATUS_BY_EVENT = {
-  job_started: "running",
-  training_done: "finished",
-  job_failed: "failed",
-  job_cancelled: "cancelled",
-  job_interrupted: "queued",
-  group_short: "queued",
-};
 
 /** Show the job `id` in `place` until `signal` is aborted. */
 export async function showJob(place, id, { connection, signal }) {
@@ -35,9 +26,9 @@ export async function showJob(place, id, { connection, signal }) {
 
   function onEvents(events) {
     const applied = events.filter((event) => timeline.apply(event));
-    const change = applied.findLast((event) => event.type in STATUS_BY_EVENT);
+    const change = applied.findLast((event) => event.status_after);
     if (change) {
-      view.state = { ...view.state, ...change, status: STATUS_BY_EVENT[change.type] };
+      view.state = { ...view.state, ...change, status: change.status_after };
       connection.retryNow(); // the service knows more about the job
     }
     settleCaughtUp();
@@ -102,11 +93,16 @@ export async function showJob(place, id, { connection, signal }) {
   }
 
   signal.addEventListener("abort", () => view.close());
-  await connection.poll("job", refresh, { every: POLL_INTERVAL_MS, signal });
+  try {
+    await connection.poll("job", refresh, { every: POLL_INTERVAL_MS, signal });
+  } catch (problem) {
+    if (signal.aborted || !(problem instanceof Problem) || problem.reason === "unauthorized") throw problem;
+    showProblem(place, id, problem);
+  }
 }
 
 /** Show why a job cannot be shown. */
-export function showJobError(place, id, problem) {
+function showProblem(place, id, problem) {
   document.title = "preflight";
   const missing = [h("code", id), " is not in this queue; finished jobs are kept for a week."];
   const message =

@@ -61,7 +61,7 @@ function timeLeft(newest) {
 }
 
 /** Return the current phase of a running job. */
-function phase({ latest, newest, trials }) {
+function phase({ latest, newest, trials, stage }) {
   const { progress } = latest;
   if (progress) {
     if (progress.epoch === progress.epochs && latest.epoch_done?.epoch === progress.epochs)
@@ -70,24 +70,16 @@ function phase({ latest, newest, trials }) {
     const [epoch, epochs, step, steps] = counts.map((count) => number(count, 0));
     return `Epoch ${epoch} of ${epochs}, step ${step} of ${steps}`;
   }
-  switch (newest?.type) {
-    case "job_started":
-    case "resource_limits":
-      return "Preparing the data set";
-    case "dataset_ready":
-      return "Calibrating";
-    case "calibration_trial":
-      return `Calibrating, ${pluralize(trials.filter((trial) => trial.verdict !== "skipped").length, "trial")} so far`;
-    default:
-      return newest ? "Starting the training" : "Running";
-  }
+  const begun = stage ? stage.slice(0, 1).toUpperCase() + stage.slice(1) : "Running";
+  if (newest?.type !== "calibration_trial") return begun;
+  return `${begun}, ${pluralize(trials.filter((trial) => trial.verdict !== "skipped").length, "trial")} so far`;
 }
 
 /** Draw the latest figures of a job as tiles; the state fills in for events that are not there (any more). */
 export function drawFigures(element, state, { latest, memoryPeak, validation }) {
   const { epoch_done: epoch, checkpoint_saved: saved } = latest;
-  const { loss, accuracy, samples_per_s: rate, used_memory_mb: used } = latest.progress ?? state;
-  const limit = latest.resource_limits?.memory_mb ?? state.memory_mb;
+  const { loss, accuracy, samples_per_s: rate, used_memory_mib: used } = latest.progress ?? state;
+  const limit = latest.resource_limits?.memory_mib ?? state.memory_mib;
   const peak = memoryPeak > used ? `peak ${mebibytes(memoryPeak)} ` : "";
   const shown = (value, format) => (value === undefined || value === null ? NONE : format(value));
   const validated = validation.last?.values[1] ?? state.val_acc ?? null;
@@ -101,11 +93,11 @@ export function drawFigures(element, state, { latest, memoryPeak, validation }) 
       epoch && validated !== null ? `after ${lastEpoch}` : "",
     ],
     ["Samples/s", shown(rate, speed), epoch ? `${speed(epoch.samples_per_s)} in ${lastEpoch}` : "now"],
-    ["Memory", shown(used, mebibytes), limit ? `${peak}of ${mebibytes(limit)}, libraries left out` : "", used / limit],
+    ["Memory", shown(used, mebibytes), limit ? `${peak}of ${mebibytes(limit)}` : "", used / limit],
     [
       "Checkpoint",
       shown(saved?.ts, age),
-      saved ? `${mebibytes(saved.bytes / 2 ** 20)} in ${seconds(saved.seconds)}` : "",
+      saved ? `${mebibytes(saved.checkpoint_bytes / 2 ** 20)} in ${seconds(saved.took_s)}` : "",
     ],
   ];
   element.hidden = loss === undefined;

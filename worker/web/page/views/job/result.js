@@ -2,7 +2,7 @@
 
 import { Problem, request } from "../../lib/api.js";
 import { facts, jobAddress } from "../../lib/components.js";
-import { copyButton, fill, h } from "../../lib/dom.js";
+import { copyButton, fill, h, marked } from "../../lib/dom.js";
 import { duration, number, percent, seconds, sentence, speed, words } from "../../lib/format.js";
 
 /** Return the result of a job or the reason of its failure; nothing while it is active. */
@@ -42,26 +42,24 @@ function advice(reason) {
 /** Return a paragraph or list of Markdown: only code is marked, and a link is its words. */
 function paragraph(text) {
   const plain = text.replace(/\[([^\]]+)\]\([^)]*\)/g, "$1");
-  const marked = (line) => line.split("\u0060").map((part, index) => (index % 2 ? h("code", part) : part));
   if (!plain.startsWith("- ")) return h("p", marked(plain));
   return h("ul", plain.slice(2).split(/\n- /).map((item) => h("li", marked(item))));
 }
 
 function finished(state) {
   const found = { ...state, ...state.result };
-  const { test_accuracy: accuracy, measured_epoch_s: measured, predicted_epoch_s: predicted } = found;
+  const { test_accuracy: accuracy, measured_epoch_s: measured } = found;
   const fact = (value, name, format) => value !== undefined && [name, format(value)];
   const stopped = found.stopped_early ? ", stopped early" : "";
-  const prediction = predicted === undefined ? "" : `, ${seconds(predicted, measured)} predicted`;
   return [
     accuracy === undefined ? h("h2", "Finished") : h("h2", percent(accuracy), h("small", "test accuracy")),
     facts([
       fact(found.macro_f1, "Macro F1", (f1) => percent(f1)),
       fact(found.test_loss, "Test loss", (loss) => number(loss)),
-      fact(found.train_seconds, "Training time", duration),
+      fact(found.train_s, "Training time", duration),
       fact(found.best_epoch, "Epochs", (best) => `${found.epochs}, best was ${best}${stopped}`),
       fact(found.train_steps, "Steps", (steps) => number(steps, 0)),
-      fact(measured, "Epoch time", (value) => `${seconds(value)}${prediction}`),
+      fact(measured, "Epoch time", seconds),
       fact(found.samples_per_s, "Samples/s", speed),
       fact(found.parent ?? undefined, "Started from", parent),
     ]),

@@ -1,25 +1,20 @@
 // The queue and its workers.
 
 import { jobAddress } from "../../lib/components.js";
-import { fill, h } from "../../lib/dom.js";
+import { fill, h, marked } from "../../lib/dom.js";
 import { number } from "../../lib/format.js";
 
 const MAX_SILENCE_S = 90; // an RQ worker sends a heartbeat about every minute
 
 /** Show queue and workers in `place`; `counts` are those of the list, so that both agree. */
 export function showOverview(place, overview, { queued = 0, running = 0 }) {
-  const { queue, suspended, workers, jobs_per_hour: pace } = overview;
+  const { notice, suspended, workers, jobs_per_hour: pace } = overview;
   const hourly = Number.isFinite(pace) ? { "Jobs an hour": Math.round(pace) } : {};
   const counts = Object.entries({ Queued: queued, Running: running, Workers: workers.length, ...hourly });
   const tiles = counts.map(([name, count]) => h("div.count", h("strong", number(count, 0)), h("span", name)));
-  const start = ["No worker listens to the queue ", h("code", queue), ". Start one: ", h("code", "preflight worker")];
-  const list = workers.length ? h("ul.workers", workers.map(workerItem)) : h("p.note", start);
-  fill(place, suspended && suspensionBanner(), h("div.counts", tiles), list);
-}
-
-function suspensionBanner() {
-  const said = h("strong", "Workers are suspended");
-  return h("p.banner", { role: "status" }, said, " and take no job; ", h("code", "rq resume"), " ends it.");
+  const said = notice && h(suspended ? "p.banner" : "p.note", { role: "status" }, marked(notice));
+  const list = workers.length > 0 && h("ul.workers", workers.map(workerItem));
+  fill(place, suspended && said, h("div.counts", tiles), list, !suspended && said);
 }
 
 function workerItem({ name, state, job_id, member_of: led, hostname, silent_s }) {
