@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from io import FileIO
     from typing import BinaryIO
 
-    from training.catalog.shared import FileSystem
+    from training.catalog.filesystem import FileSystem
 
 FOLDER: Final = "uploads"
 PART: Final = ".part"
@@ -80,7 +80,7 @@ def open_uploads(settings: Settings) -> Uploads:
         InvalidConfig, MissingPackage: the store's URL cannot be used.
     """
     if settings.upload_dir is None and settings.dataset_url is not None:
-        from training.catalog.shared import open_url
+        from training.catalog.filesystem import open_url
 
         store, root = open_url(settings.dataset_url, "PREFLIGHT_DATASET_URL")
         return StoredUploads(store, f"{root}/{FOLDER}")

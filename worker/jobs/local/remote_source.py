@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from preflight.config.secrets import redact_urls
 from preflight.errors import PreflightError
-from training.catalog.shared import FileSystem, open_url
+from training.catalog.filesystem import FileSystem, open_url
 from training.importing.form import MAX_SAMPLES
 from training.importing.sources.base import refuse
 from training.importing.sources.files import LARGEST
