@@ -49,7 +49,7 @@ PIECES: Final = (
 """The other memory limits of the matrix are `make bench-calibration`; long tables have their own commands."""
 ELSEWHERE: Final = {
     "containers": "make containers", "listing": "python -m tools.bench.listing",
-    "calibration-cold": "python -m tools.bench.cold",
+    "calibration-cold": "python -m tools.bench.cold", "data-page": "python -m tools.bench.data_page",
 }  # fmt: skip
 
 
