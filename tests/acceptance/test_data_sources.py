@@ -127,3 +127,8 @@ def test_the_commands_about_versions(tmp_path: Path) -> None:
     changed = run("data", "relabel", "photos@3", str(tmp_path / "changes.csv"), "--by", "ada", "--json")
     assert json.loads(changed.stdout)["report"]["revised"]["by"] == "ada"
     assert "is not the newest version" in run("data", "relabel", "photos@3", str(tmp_path / "changes.csv")).stderr
+    assert run("data", "erase", "photos@4", "2", input="n\n").exit_code == 1
+    erased = run("data", "erase", "photos@4", "2", "--yes", "--json")
+    assert "not known, as Redis does not answer: jobs waiting or running" in erased.stderr
+    assert "photos@4" in json.loads(erased.stdout)["versions"]
+    assert "were deleted" not in run("data", "erase", "photos@4", "2", "--yes").stderr

@@ -103,6 +103,7 @@ PROVEN = {
         (ISSUES_TEST, "test_wrong_labels_are_found_and_mended", "a training more"),
     "preflight data relabel photos@2 changes.csv":
         (DATA_TEST, "test_the_commands_about_versions", "needs two versions"),
+    "preflight data erase photos@2 12": (DATA_TEST, "test_the_commands_about_versions", "needs two versions"),
     "preflight data remove photos@2": (DATA_TEST, "test_the_commands_about_versions", "needs two versions"),
     "PREFLIGHT_DATA_SOURCES=s3://lab/ preflight data add photos s3://lab/photos/":
         (S3_TEST, "test_a_folder_in_s3_is_imported", "needs a bucket"),

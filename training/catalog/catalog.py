@@ -2,8 +2,9 @@
 
 `imported/names/<name>/<number>.json` is a version's manifest: where it is, the version is whole, and its store is
 `imported/stores/<sha256>.safetensors`, which versions of one content share. `<sha256>.rows.npy` beside it holds what
-the next import of the name, and `data diff`, need. `imported/aliases/<name>` holds the reference that an alias stands
-for.
+the next import of the name, and `data diff`, need, `<sha256>.pairs.jsonl` its duplicates, and `<sha256>.issues.json`
+the labels that look wrong. `imported/names/<name>/erased.json` holds the hashes of samples that were deleted, and
+`imported/aliases/<name>` the reference that an alias stands for.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pydantic import ValidationError
 from preflight.contract.registry import DATASETS, names, nearest
 from preflight.errors import DatasetError, InvalidConfig
 from preflight.files.atomic_files import read_text, sync_directory, write_atomically
-from preflight.files.locks import FLAGS
+from preflight.files.locks import FLAGS, remove_unlocked
 from training.catalog.version import NAME, VERSION, Reference, Version
 from training.data.dataset_info import DatasetInfo, read_info
 
@@ -110,6 +111,18 @@ class Catalog:
         """Return the path of the rows of a store."""
         return self.stores / f"{sha256}.rows.npy"
 
+    def pairs(self, sha256: str) -> Path:
+        """Return the path of the duplicates of a store."""
+        return self.stores / f"{sha256}.pairs.jsonl"
+
+    def issues(self, sha256: str) -> Path:
+        """Return the path of the labels of a store that look wrong."""
+        return self.stores / f"{sha256}.issues.json"
+
+    def erased(self, name: str) -> Path:
+        """Return the path of the hashes of the samples that were deleted from a data set."""
+        return self._names / name / "erased.json"
+
     def is_importing(self, name: str) -> bool:
         """Whether an import of the name is running."""
         try:
@@ -170,13 +183,33 @@ class Catalog:
         numbers = self.numbers(version.name)
         last = max((*numbers, *self._removed(version.name)), default=0)
         found = dataclasses.replace(version, version=last + 1)
+        self.save(found)
+        return found
+
+    def save(self, version: Version) -> None:
+        """Write the manifest of a version, whole or not at all; raises `DatasetError`."""
         try:
             (self._names / version.name).mkdir(parents=True, exist_ok=True)
-            write_atomically(self._manifest(found.name, found.version), VERSION.dump_json(found, indent=1))
+            write_atomically(self.manifest(version.name, version.version), VERSION.dump_json(version, indent=1))
             sync_directory(self._names)
         except OSError as error:
             raise _unwritable(self.root, error) from error
-        return found
+
+    def replace(self, version: Version, put: Callable[[], None]) -> None:
+        """Give a version that is known another content, in one step, once `put` has put its store in place.
+
+        The former content goes, unless another version has it or a process reads it; raises `DatasetError`.
+        """
+        with self._settled():
+            put()
+            self.save(version)
+            self._sweep()
+
+    def sweep(self) -> None:
+        """Remove the stores that no version has and no process reads any more; raises `DatasetError`."""
+        if self.stores.is_dir():
+            with self._settled():
+                self._sweep()
 
     def alias(self, name: str, reference: str) -> Version:
         """Have a name stand for a version, or for the newest of another name; returns what it is now.
@@ -216,7 +249,7 @@ class Catalog:
         gone = [version for number in numbers if (version := self._read(asked.name, number)) is not None]
         with self.importing(asked.name), self._settled():
             for version in gone:
-                self._manifest(version.name, version.version).rename(
+                self.manifest(version.name, version.version).rename(
                     self._names / version.name / f"{version.version}.removed"
                 )
             self._sweep()
@@ -239,6 +272,7 @@ class Catalog:
     def _settled(self) -> Iterator[None]:
         """Keep others from putting or removing stores meanwhile."""
         try:
+            (self.root / "work").mkdir(exist_ok=True)
             file = os.open(self.root / "work" / "~stores.lock", FLAGS, 0o644)
         except OSError as error:
             raise _unwritable(self.root, error) from error
@@ -250,11 +284,11 @@ class Catalog:
             os.close(file)
 
     def _sweep(self) -> None:
-        """Remove stores that no version has."""
+        """Remove stores that no version has, but for one that a job has locked: a later sweep finds it."""
         used = {version.sha256 for version in self.versions()}
         for name in _listed(self.stores):
             if name.partition(".")[0] not in used and not name.startswith("."):
-                (self.stores / name).unlink(missing_ok=True)
+                remove_unlocked(self.stores / name)
 
     def _removed(self, name: str) -> list[int]:
         found = (path.removesuffix(".removed") for path in _listed(self._names / name) if path.endswith(".removed"))
@@ -274,12 +308,13 @@ class Catalog:
     def _lock(self, name: str) -> Path:
         return self.root / "work" / f"{name}.lock"
 
-    def _manifest(self, name: str, number: int) -> Path:
+    def manifest(self, name: str, number: int) -> Path:
+        """Return the path of the manifest of a version."""
         return self._names / name / f"{number}.json"
 
     def _read(self, name: str, number: int) -> Version | None:
         try:
-            return VERSION.validate_json(read_text(self._manifest(name, number), LARGEST_MANIFEST))
+            return VERSION.validate_json(read_text(self.manifest(name, number), LARGEST_MANIFEST))
         except (OSError, ValidationError):
             return None
 

@@ -11,7 +11,7 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -64,17 +64,31 @@ class SharedCatalog:
         except FileNotFoundError:
             return
         here = self._catalog.root / "names" / name
-        for path in listed[:MAX_VERSIONS]:
-            file = str(path).rstrip("/").rpartition("/")[2]
+        files = {str(path).rstrip("/").rpartition("/")[2]: str(path) for path in listed[:MAX_VERSIONS]}
+        erased = self._erased_elsewhere(name, files)
+        for file, path in files.items():
             number = file.removesuffix(".json")
-            if not (file.endswith(".json") and number.isdigit() and len(number) < 7) or (here / file).exists():
+            if not (file.endswith(".json") and number.isdigit() and len(number) < 7):
                 continue
-            text = self._try(f"read {name}@{number}", partial(self._read, str(path)))
+            if erased is None and (here / file).exists():
+                continue
+            text = self._try(f"read {name}@{number}", partial(self._read, path))
             version = VERSION.validate_json(text)
             if (version.name, version.version) != (name, int(number)):
                 raise DatasetError(f"the manifest {name}@{number} in PREFLIGHT_DATASET_URL is of another data set")
             here.mkdir(parents=True, exist_ok=True)
             write_atomically(here / file, VERSION.dump_json(version, indent=1))
+        if erased is not None:
+            write_atomically(self._catalog.erased(name), erased)
+            self._catalog.sweep()
+
+    def _erased_elsewhere(self, name: str, files: Mapping[str, str]) -> bytes | None:
+        """Return the list of deleted samples where it is another one than here: versions have changed."""
+        local = self._catalog.erased(name)
+        if local.name not in files:
+            return None
+        found = self._try(f"read {name}", partial(self._read, files[local.name]))
+        return None if local.exists() and local.read_bytes() == found else found
 
     def pull_all(self) -> None:
         """Fetch the manifests of all names that are missing here; raises `DatasetError`."""
@@ -91,12 +105,8 @@ class SharedCatalog:
     def push(self, version: Version) -> None:
         """Upload a version, its store only where the object store has none; raises `DatasetError`."""
         self._store.invalidate_cache()
-        for local in (self._catalog.rows(version.sha256), self._catalog.store(version.sha256)):
-            target = f"{self._root}/stores/{local.name}"
-            if not self._try("look for the store", partial(self._has, target, local.stat().st_size)):
-                self._try(f"upload {local.name}", partial(self._write, local, target))
-        manifest = self._catalog.root / "names" / version.name / f"{version.version}.json"
-        target = f"{self._root}/names/{version.name}/{version.version}.json"
+        self._push_files(version)
+        manifest, target = self._manifest(version)
         if self._try("look for the version", lambda: self._store.exists(target)):
             if VERSION.validate_json(self._read(target)).sha256 == version.sha256:
                 return
@@ -105,6 +115,44 @@ class SharedCatalog:
                 "it again"
             )
         self._try(f"upload {version.reference}", lambda: self._write(manifest, target))
+
+    def push_erased(self, name: str) -> None:
+        """Upload what the deletion of samples has made of a data set, and remove its former contents.
+
+        Raises:
+            DatasetError: the object store does not take it; the same call goes on.
+        """
+        self._store.invalidate_cache()
+        versions = [self._catalog.find(f"{name}@{number}") for number in self._catalog.numbers(name)]
+        for version in versions:
+            manifest, target = self._manifest(version)
+            if VERSION.validate_json(self._try(f"read {version.reference}", partial(self._read, target))) != version:
+                self._push_files(version)
+                self._try(f"upload {version.reference}", partial(self._write, manifest, target))
+        local = self._catalog.erased(name)
+        self._try(f"upload {local.name}", lambda: self._write(local, f"{self._root}/names/{name}/{local.name}"))
+        self.pull_all()
+        used = {version.sha256 for version in self._catalog.versions()}
+        for sha256 in {former for version in versions for former in version.former[-1:]} - used:
+            for path in self._files(sha256):
+                with suppress(FileNotFoundError):
+                    self._try("remove a content", partial(self._store.rm_file, f"{self._root}/stores/{path.name}"))
+
+    def _manifest(self, version: Version) -> tuple[Path, str]:
+        """Return where the manifest of a version is here, and in the object store."""
+        file = f"names/{version.name}/{version.version}.json"
+        return self._catalog.root / file, f"{self._root}/{file}"
+
+    def _files(self, sha256: str) -> tuple[Path, ...]:
+        """Return the paths of a content here, the store last."""
+        catalog = self._catalog
+        return catalog.issues(sha256), catalog.pairs(sha256), catalog.rows(sha256), catalog.store(sha256)
+
+    def _push_files(self, version: Version) -> None:
+        for local in self._files(version.sha256):
+            target = f"{self._root}/stores/{local.name}"
+            if local.exists() and not self._try("look for it", partial(self._has, target, local.stat().st_size)):
+                self._try(f"upload {local.name}", partial(self._write, local, target))
 
     def fetch(self, version: Version, most_bytes: int) -> Path:
         """Return the store of a version, fetched where it is missing here: once, however many ask.
@@ -126,19 +174,40 @@ class SharedCatalog:
 
     def fetch_rows(self, version: Version) -> None:
         """Fetch what is known of each sample of a version, where it is missing here; raises `DatasetError`."""
-        path = self._catalog.rows(version.sha256)
+        try:
+            self.fetch_file(version, self._catalog.rows(version.sha256))
+        except FileNotFoundError as error:
+            raise DatasetError(f"PREFLIGHT_DATASET_URL has no rows of {version.reference}; import it again") from error
+        with suppress(FileNotFoundError):  # a version of an earlier release has none
+            self.fetch_file(version, self._catalog.pairs(version.sha256))
+
+    def fetch_file(self, version: Version, path: Path) -> None:
+        """Fetch a file beside the store of a version, where it is missing here.
+
+        Raises:
+            FileNotFoundError: the object store has none.
+            DatasetError: it cannot be fetched.
+        """
         if path.exists():
             return
         staged = path.parent / f".{path.name}.part"
+        path.parent.mkdir(parents=True, exist_ok=True)
         staged.unlink(missing_ok=True)
         try:
             self._try(f"fetch {version.reference}", lambda: self._append(f"{self._root}/stores/{path.name}", staged))
             staged.rename(path)
+        except FileNotFoundError:
+            raise
         except OSError as error:
             raise DatasetError(
                 f"{version.reference} cannot be fetched to {path.parent} ({error.strerror or describe_error(error)}); "
                 "make room"
             ) from error
+
+    def push_issues(self, version: Version) -> None:
+        """Upload the labels of a version that look wrong; raises `DatasetError`."""
+        local = self._catalog.issues(version.sha256)
+        self._try(f"upload {local.name}", lambda: self._write(local, f"{self._root}/stores/{local.name}"))
 
     def push_alias(self, name: str) -> None:
         """Upload what an alias stands for; raises `DatasetError`."""
@@ -147,7 +216,7 @@ class SharedCatalog:
 
     def remove(self, version: Version) -> None:
         """Remove a version's manifest; its store stays for others of the same content. Raises `DatasetError`."""
-        target = f"{self._root}/names/{version.name}/{version.version}.json"
+        target = self._manifest(version)[1]
         with suppress(FileNotFoundError):
             self._try(f"remove {version.reference}", lambda: self._store.rm_file(target))
 

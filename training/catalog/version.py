@@ -77,6 +77,15 @@ class Version:
         return f"{self.name}@{self.version}"
 
     @property
+    def former(self) -> list[str]:
+        """SHA-256 of the contents that it had before samples were deleted, the newest last."""
+        notes = self.report.get("erased")
+        return [
+            note["sha256"] for note in (notes if isinstance(notes, list) else [])
+            if isinstance(note, dict) and isinstance(note["sha256"], str)
+        ]  # fmt: skip
+
+    @property
     def samples(self) -> int:
         """Samples in the store."""
         return sum(each.train + each.validation + each.test for each in self.classes)

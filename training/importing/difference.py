@@ -48,12 +48,12 @@ def compare(catalog: Catalog, before: Version, after: Version) -> dict[str, Json
 
 
 def read_rows(catalog: Catalog, version: Version) -> Rows:
-    """Return the rows of a version, in the order of its store; raises `DatasetError`."""
+    """Map the rows of a version, in the order of its store; raises `DatasetError`."""
     import numpy as np
 
     path = catalog.rows(version.sha256)
     try:
-        rows: Rows = np.load(path, allow_pickle=False)
+        rows: Rows = np.load(path, "r", allow_pickle=False)
     except (OSError, ValueError) as error:
         raise DatasetError(
             f"{path} cannot be read ({error}); import {version.reference} again", field=version.reference

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,6 +15,7 @@ from preflight.errors import DatasetError, InvalidConfig
 from preflight.pictures.form import Form
 from training.catalog.catalog import Catalog
 from training.catalog.version import ClassCount, Version
+from training.importing.pairs import rewrite_pairs
 from training.importing.shards import TEST, TRAIN, VALIDATION
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from training.importing.rows import Images, Rows
 
 MOST_CHANGES: Final = 100_000
+STAGED: Final = ("store.safetensors", "rows.npy", "pairs.jsonl")
+"""Files of a version in the working directory, until they have its hash."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -76,26 +79,52 @@ def revise(
     """
     version = catalog.find(reference)
     with catalog.importing(version.name) as work:
-        newest = catalog.find(f"{version.name}@{catalog.numbers(version.name)[-1]}")
-        if newest.version != version.version:
-            raise InvalidConfig(
-                f"{version.reference} is not the newest version any more; look at {newest.reference}",
-                field="dataset",
-            )
+        require_newest(catalog, version)
         before = StoredRows.of(catalog, version)
         _check(changes, before)
-        try:
-            return _write(catalog, version, before, changes, by, work, check)
-        except OSError as error:
-            raise DatasetError(
-                f"{error.filename or work} cannot be written ({error.strerror or error}); make room there",
-                field=reference,
-            ) from error
-        finally:
-            for name in ("rows.npy", "store.safetensors"):
-                (work / name).unlink(missing_ok=True)
-            with suppress(OSError):  # what an import has decoded stays
-                work.rmdir()
+        labels, kept = _changed(changes, before)
+        with cleared(work, reference):
+            found, put = rewrite(catalog, version, dataclasses.replace(before, labels=labels), kept, work, check)
+            left_out = sum(name is None for name in changes.values())
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            revised: dict[str, JsonValue] = {
+                "from": version.reference, "by": by, "at": now, "moved": len(changes) - left_out, "left_out": left_out,
+            }  # fmt: skip
+            return catalog.register(
+                dataclasses.replace(found, created_at=now, report={**found.report, "revised": revised}), put
+            )
+
+
+def require_newest(catalog: Catalog, version: Version) -> None:
+    """Raise `InvalidConfig` where a newer version has come: somebody else has changed it."""
+    newest = catalog.find(f"{version.name}@{catalog.numbers(version.name)[-1]}")
+    if newest.version == version.version:
+        return
+    match newest.report.get("revised"):
+        case {"by": str(by), "at": str(at)}:
+            who = f", which {by} made at {at}"
+        case _:
+            who = f", which came at {newest.created_at}"
+    raise InvalidConfig(
+        f"{version.reference} is not the newest version any more; look at {newest.reference}{who}", field="dataset"
+    )
+
+
+@contextmanager
+def cleared(work: Path, what: str) -> Iterator[None]:
+    """Make the working directory, and remove what `rewrite` leaves there; raises `DatasetError` for an `OSError`."""
+    try:
+        work.mkdir(exist_ok=True)
+        yield
+    except OSError as error:
+        raise DatasetError(
+            f"{error.filename or work} cannot be written ({error.strerror or error}); make room there", field=what
+        ) from error
+    finally:
+        for name in STAGED:
+            (work / name).unlink(missing_ok=True)
+        with suppress(OSError):  # what an import has decoded stays
+            work.rmdir()
 
 
 def _check(changes: Mapping[int, str | None], before: StoredRows) -> None:
@@ -111,13 +140,11 @@ def _check(changes: Mapping[int, str | None], before: StoredRows) -> None:
             raise InvalidConfig(f"{name[:80]!r} is no class of the data set; use one that it has", field="changes")
 
 
-def _write(
-    catalog: Catalog, version: Version, before: StoredRows, changes: Mapping[int, str | None], by: str, work: Path,
-    check: Callable[[], None],
-) -> Version:  # fmt: skip
+def _changed(
+    changes: Mapping[int, str | None], before: StoredRows
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return the labels as they are changed, and which samples stay; raises `InvalidConfig`."""
     import numpy as np
-
-    from training.importing.building.store import Plan, StoreWriter, write_rows
 
     numbers = {name: number for number, name in enumerate(before.names)}
     labels, kept = before.labels.copy(), np.ones(len(before.rows), bool)
@@ -126,38 +153,53 @@ def _write(
             kept[number] = False
         else:
             labels[number] = numbers[name]
-    sides = before.rows["side"]
-    counts = {
-        side: np.bincount(labels[kept & (sides == side)], minlength=len(numbers)) for side in (TRAIN, VALIDATION, TEST)
-    }
-    for number in np.flatnonzero(sum(counts.values()) == 0)[:1]:
+    for number in np.flatnonzero(np.bincount(labels[kept], minlength=len(numbers)) == 0)[:1]:
         raise InvalidConfig(f"class {before.names[number]!r} would have no samples left", field="changes")
-    after = dataclasses.replace(before, labels=labels)
-    train, validation, test = (np.flatnonzero(kept & (sides == side)) for side in (TRAIN, VALIDATION, TEST))
-    if not len(train) or not len(test):
+    sides = before.rows["side"][kept]
+    if not (sides == TRAIN).any() or not (sides == TEST).any():
         raise InvalidConfig("no sample would be left for training or for the test", field="changes")
+    return labels, kept
+
+
+def rewrite(
+    catalog: Catalog, version: Version, after: StoredRows, kept: npt.NDArray[np.bool_], work: Path,
+    check: Callable[[], None],
+) -> tuple[Version, Callable[[], None]]:  # fmt: skip
+    """Write the samples of a version that are kept to `work`.
+
+    Returns the version with its new content, and what puts its files in place. Raises `OSError`.
+    """
+    import numpy as np
+
+    from training.importing.building.store import Plan, StoreWriter, write_rows
+
+    sides = after.rows["side"]
+    train, validation, test = (np.flatnonzero(kept & (sides == side)) for side in (TRAIN, VALIDATION, TEST))
     plan = Plan(np.concatenate((train, validation)), test, len(validation))
     writer = StoreWriter(after, plan, version.name, check)
-    with writer.staged(work / "store.safetensors") as commit:
+    with writer.staged(work / STAGED[0]) as commit:
         commit()
-    write_rows(work / "rows.npy", after, plan)
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    left_out = sum(name is None for name in changes.values())
-    revised: dict[str, JsonValue] = {
-        "from": version.reference, "by": by, "at": now, "moved": len(changes) - left_out, "left_out": left_out,
-    }  # fmt: skip
+    write_rows(work / STAGED[1], after, plan)
+    rewrite_pairs(catalog.pairs(version.sha256), work / STAGED[2], plan.numbers(len(kept)), after.labels)
+    counts = {
+        side: np.bincount(after.labels[rows], minlength=len(after.names))
+        for side, rows in ((TRAIN, train), (VALIDATION, validation), (TEST, test))
+    }
     found = dataclasses.replace(
-        version, sha256=writer.sha256, created_at=now,
+        version, sha256=writer.sha256,
         classes=tuple(
             ClassCount(name=name, train=int(counts[TRAIN][label]), validation=int(counts[VALIDATION][label]),
                        test=int(counts[TEST][label]))
-            for label, name in enumerate(before.names)
+            for label, name in enumerate(after.names)
         ),
-        report={**version.report, "samples": int(kept.sum()), "revised": revised},
+        report={**version.report, "samples": int(kept.sum())},
     )  # fmt: skip
+    return found, lambda: put_in_place(catalog, found.sha256, work)
 
-    def put() -> None:
-        (work / "rows.npy").replace(catalog.rows(found.sha256))
-        (work / "store.safetensors").replace(catalog.store(found.sha256))
 
-    return catalog.register(found, put)
+def put_in_place(catalog: Catalog, sha256: str, work: Path) -> None:
+    """Give the files that were staged in `work` their names in the catalog: the store last."""
+    if (work / STAGED[2]).exists():
+        (work / STAGED[2]).replace(catalog.pairs(sha256))
+    (work / STAGED[1]).replace(catalog.rows(sha256))
+    (work / STAGED[0]).replace(catalog.store(sha256))

@@ -22,6 +22,8 @@ from training.catalog.version import ClassCount, Version
 from training.importing.decoding.pool import Pool
 from training.importing.decoding.task import Task
 from training.importing.form import Options
+from training.importing.pairs import write_pairs
+from training.importing.revision import STAGED, put_in_place
 from training.importing.shards import TEST, TRAIN, VALIDATION, Decoded, Shard
 from training.importing.sources.base import Source, check_classes, check_samples, class_name, in_order, refuse
 
@@ -35,6 +37,7 @@ LEAST_REFUSED: Final = 1
 PROBES: Final = TypeAdapter(list[tuple[int, int, bool, int]])
 NAMED: Final = 3
 """Reasons that the error of a refused import names."""
+ERASED: Final = "deleted before from this data set"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,9 +254,11 @@ def _build(
     from training.importing.building.findings import find_overlap, report
     from training.importing.building.splitting import assign_sides
     from training.importing.building.store import Plan, StoreWriter, write_rows
+    from training.importing.erasing import is_erased, read_erased
 
     names = source.order or in_order(class_name(name) for _, _, done in tasks for name in done.names)
     decoded = gather(work, form, tasks, names)
+    decoded = decoded.without(is_erased(decoded.rows, read_erased(catalog, request.name)), ERASED)
     check_samples(len(decoded.rows))
     decoded = _with_present_classes(decoded)
     sides = assign_sides(decoded.rows, decoded.labels, request.options)
@@ -267,9 +272,12 @@ def _build(
     writer = StoreWriter(decoded, plan, request.name, check)
     counts = {side: np.bincount(decoded.labels[kept & (sides == side)], minlength=len(decoded.names)).tolist()
               for side in (TRAIN, VALIDATION, TEST)}  # fmt: skip
-    with writer.staged(work / "store.safetensors") as commit:
+    with writer.staged(work / STAGED[0]) as commit:
         commit()
-    write_rows(work / "rows.npy", decoded, plan)
+    write_rows(work / STAGED[1], decoded, plan)
+    write_pairs(
+        work / STAGED[2], decoded.rows, decoded.labels, plan.numbers(len(decoded.rows)), duplicates, decoded.name
+    )
     version = Version(
         name=request.name, version=1, sha256=writer.sha256,
         created_at=datetime.now(UTC).isoformat(timespec="seconds"), source=request.source, kind=source.kind,
@@ -286,12 +294,7 @@ def _build(
     newest = catalog.find(f"{request.name}@{before[-1]}") if before else None
     if newest is not None and newest.sha256 == version.sha256 and catalog.store(version.sha256).exists():
         return newest, False
-
-    def put() -> None:
-        (work / "rows.npy").replace(catalog.rows(version.sha256))
-        (work / "store.safetensors").replace(catalog.store(version.sha256))
-
-    return catalog.register(version, put), True
+    return catalog.register(version, lambda: put_in_place(catalog, version.sha256, work)), True
 
 
 def _with_present_classes(decoded: DecodedRows) -> DecodedRows:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from training.data.dataset_store import PreparedDataset
 
 MODULE: Final = "training.loop.issues_child"
+FOLDS: Final = 2
+"""By default."""
 BATCH: Final = 128
 LEAST_STEPS: Final = 400
 """Of the training for one fold; more passes where there are few samples."""
@@ -32,6 +34,10 @@ LEAST_EPOCHS, MOST_EPOCHS = 2, 40
 RATE: Final = 0.005
 TIMED: Final = 10
 """Steps from which the cost is estimated, after as many others."""
+TOLD: Final = 0.5
+"""Seconds between two records of how far it is."""
+PIXELS_PER_SECOND: Final = 1.2e6
+"""Trained by `cnn` on one processor, about: what it costs before anything was measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
@@ -50,8 +56,21 @@ class IssuesRequest:
 REQUEST = TypeAdapter(IssuesRequest)
 
 
+def course_of(samples: int) -> tuple[int, int, int]:
+    """Return batch size, epochs, and steps of an epoch of the training on so many samples."""
+    size = min(BATCH, max(2, samples // 4))
+    steps = max(1, samples // size)
+    return size, min(MOST_EPOCHS, max(LEAST_EPOCHS, -(-LEAST_STEPS // steps))), steps
+
+
+def expected_seconds(samples: int, shape: tuple[int, int, int], folds: int, processors: int) -> float:
+    """Return roughly how long it will take, before anything was measured."""
+    size, epochs, steps = course_of(samples - samples // folds)
+    return folds * epochs * steps * size * shape[1] * shape[2] / (PIXELS_PER_SECOND * processors)
+
+
 def find_issues(request: IssuesRequest, journal: JournalWriter, should_stop: Callable[[], bool]) -> None:
-    """Train and predict; records `estimate`, the seconds that it will take, and `done`, the samples."""
+    """Train and predict; records `step`, how far it is and the seconds that are left, and `done`, the samples."""
     import torch
 
     from training.data.dataset_store import open_dataset
@@ -91,6 +110,8 @@ class _Folds:
         self.labels = torch.cat((store.train_labels, store.test_labels)).long()
         self.order = torch.randperm(len(self.labels))
         self._parts = self.order.tensor_split(request.folds)
+        self._done = self._total = 0
+        self._since = self._next = 0.0
 
     def predict(self, fold: int) -> "Tensor":
         """Return the class probabilities of a fold, by a training on the others."""
@@ -102,13 +123,11 @@ class _Folds:
         info = self._store.info
         model = build(self._request.model, info.shape, info.classes)
         rest = torch.cat([part for other, part in enumerate(self._parts) if other != fold])
-        size = min(BATCH, max(2, len(rest) // 4))
-        steps = len(rest) // size
-        epochs = min(MOST_EPOCHS, max(LEAST_EPOCHS, -(-LEAST_STEPS // steps)))
+        size, epochs, steps = course_of(len(rest))
         optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=epochs * steps)
         model.train()
-        done, since = 0, 0.0
+        self._total = self._request.folds * epochs * steps
         for _ in range(epochs):
             for chosen in rest[torch.randperm(len(rest))][: steps * size].split(size):
                 if self._should_stop():
@@ -117,16 +136,22 @@ class _Folds:
                 cross_entropy(model(self._images(chosen)), self.labels[chosen]).backward()
                 optimizer.step()
                 schedule.step()
-                done += 1
-                if fold == 0 and done == TIMED:
-                    since = time.perf_counter()
-                if fold == 0 and done == 2 * TIMED:
-                    each = (time.perf_counter() - since) / TIMED
-                    self._journal.write("estimate", {"seconds": each * epochs * steps * self._request.folds})
+                self._tell()
         model.eval()
         with torch.inference_mode():
             parts = [model(self._images(chosen)).softmax(1) for chosen in self._parts[fold].split(2 * BATCH)]
         return torch.cat(parts)
+
+    def _tell(self) -> None:
+        """Count a step, and record now and then how far it is."""
+        self._done += 1
+        now = time.perf_counter()
+        if self._done == TIMED:
+            self._since = now
+        elif self._done >= 2 * TIMED and now >= self._next:
+            self._next = now + TOLD
+            left = (now - self._since) / (self._done - TIMED) * (self._total - self._done)
+            self._journal.write("step", {"done": self._done, "steps": self._total, "seconds_left": left})
 
     def _images(self, numbers: "Tensor") -> "Tensor":
         """Return the normalized images of samples, float32 [n, C, H, W]."""

@@ -33,14 +33,15 @@ Number = Annotated[int, Field(ge=0, le=2**53)]
 
 
 class ImportState(BaseModel):
-    """An import, a removal or a change of labels, and how far it is."""
+    """An import, or other work of a worker on a data set, and how far it is."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     import_id: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
-    kind: Literal["import", "remove", "relabel"] = "import"
+    kind: Literal["import", "remove", "relabel", "erase", "issues"] = "import"
+    """`erase` deletes a sample, `issues` looks for wrong labels."""
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}(@[1-9][0-9]{0,5})?$")]
-    """Of the data set; of a removal perhaps with a version."""
+    """Of the data set, perhaps with a version."""
     file: Annotated[str, Field(max_length=200)] = ""
     """As the user called what was uploaded."""
     stored: Annotated[str, Field(pattern=r"^([0-9a-f]{16}(\.[a-z0-9]{1,7}){0,2})?$")] = ""

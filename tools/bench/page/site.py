@@ -48,12 +48,14 @@ class Site:
 
 
 @contextmanager
-def running_site(priority: Sequence[str] = (), **environment: str) -> Iterator[Site]:
-    """Run a Redis, a service and a worker with this priority and these environment variables."""
+def running_site(
+    priority: Sequence[str] = (), data_dir: Path | None = None, **environment: str
+) -> Iterator[Site]:  # fmt: skip
+    """Run a Redis, a service and a worker with this priority, data directory and these environment variables."""
     with redis_server() as url, tempfile.TemporaryDirectory(prefix="page-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch)
         settings = Settings(
-            redis_url=url, data_dir=Path(os.environ.get("PREFLIGHT_DATA_DIR", folder / "data")),
+            redis_url=url, data_dir=data_dir or Path(os.environ.get("PREFLIGHT_DATA_DIR", folder / "data")),
             artifact_dir=folder / "artifacts", cache_dir=folder / "cache", state_dir=folder / "state",
         )  # fmt: skip
         service = service_of(settings, folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -36,16 +36,29 @@ class DecodedRows:
     _maps: dict[int, Images] = field(default_factory=dict, init=False)
     items: int = 0
     """Samples that were read, those that are refused included."""
+    places: npt.NDArray[np.int64] = field(kw_only=True)
+    """Number of each row among those of all tasks, from which some may have been left out."""
+
+    def without(self, gone: npt.NDArray[np.bool_], reason: str) -> DecodedRows:
+        """Return the rows that are not `gone`, which count as refused; nothing names their files."""
+        if not gone.any():
+            return self
+        refused = Refused(reason=reason, count=int(gone.sum()), files=())
+        return replace(
+            self, rows=self.rows[~gone], labels=self.labels[~gone], places=self.places[~gone],
+            refused=(*self.refused, refused),
+        )  # fmt: skip
 
     def name(self, row: int) -> str:
         """Return the name of a row's sample in messages."""
-        shard = int(np.searchsorted(self.starts, row, side="right")) - 1
+        shard = int(np.searchsorted(self.starts, self.places[row], side="right")) - 1
         return self.shards[shard][0].name(int(self.rows[row]["item"]))
 
     def pixels(self, wanted: npt.NDArray[np.int64]) -> Images:
         """Return the pictures [n, C, H, W] of these rows."""
         form = self.form
         images = np.empty((len(wanted), form.channels, form.height, form.width), np.uint8)
+        wanted = self.places[wanted]
         shards = np.searchsorted(self.starts, wanted, side="right") - 1
         order = np.argsort(shards, kind="stable")
         bounds = np.flatnonzero(np.diff(shards[order], prepend=-1))
@@ -95,11 +108,9 @@ def gather(work: Path, form: Form, tasks: list[tuple[Shard, str, Decoded]], orde
     )
     return DecodedRows(
         work=work, form=form, shards=counted, rows=np.concatenate(parts), starts=np.asarray(starts),
-        labels=np.concatenate(labels), names=tuple(names), refused=refused, items=items,
+        labels=np.concatenate(labels), names=tuple(names), refused=refused, items=items, places=np.arange(starts[-1]),
     )  # fmt: skip
 
 
 def _numbered(shard: Shard, first: int) -> Shard:
-    from dataclasses import replace
-
     return replace(shard, first=first + 1)

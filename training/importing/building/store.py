@@ -45,6 +45,13 @@ class Plan:
         train, validation, test = (order[sides[order] == side] for side in (TRAIN, VALIDATION, TEST))
         return cls(np.concatenate((train, validation)), test, len(validation))
 
+    def numbers(self, count: int) -> npt.NDArray[np.int64]:
+        """Return the number in the store of each of `count` rows; -1 for one that is not in it."""
+        found = np.full(count, -1, np.int64)
+        rows = np.concatenate((self.train, self.test))
+        found[rows] = np.arange(len(rows))
+        return found
+
 
 class Pictures(Protocol):
     """Samples with their pictures."""

@@ -139,14 +139,19 @@ def issues(dataset: str, folds: int, most: int, as_json: bool) -> None:
     first two columns of what is printed are what `preflight data relabel` takes.
     """
     from preflight.cli.formatting.text import printable
-    from worker.jobs.local.issues import issues_local
+    from worker.jobs.local.issues import Search, issues_local
 
-    def tell(seconds: float) -> None:
-        click.echo(f"takes some {seconds:,.0f} s", err=True)
+    told = False
+
+    def tell(progress: Progress) -> None:
+        nonlocal told
+        if not told and progress.seconds_left is not None:
+            click.echo(f"takes some {progress.seconds_left:,.0f} s", err=True)
+        told = True
 
     settings = load_settings()
     log_to_stderr(settings)
-    found = issues_local(dataset, settings, tell, folds=folds, most=most)
+    found = issues_local(Search(dataset, folds, most), settings, tell)
     if as_json:
         click.echo(found.model_dump_json())
         return
@@ -174,6 +179,32 @@ def relabel(dataset: str, changes: str, by: str | None, as_json: bool) -> None:
     version = relabel_local(dataset, text, load_settings(), by)
     said = {**_as_json(version), "new": True}
     click.echo(json.dumps(said) if as_json else f"{version.reference} has {version.samples:,} samples")
+
+
+@data.command("erase")
+@click.argument("dataset", metavar="NAME[@N]")
+@click.argument("samples", metavar="SAMPLE...", type=click.IntRange(0), nargs=-1, required=True)
+@click.option("--by", metavar="WHO", default=None, help="Who deletes it, for the versions; default: this user.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@as_json_option
+def erase(dataset: str, samples: tuple[int, ...], by: str | None, yes: bool, as_json: bool) -> None:
+    """Delete samples: their pictures leave every version of the data set, and do not come back.
+
+    SAMPLE is a number in the version. What refers to the samples is said first. Models keep what they have learned.
+    """
+    from training.importing.erasing import Erasure
+    from worker.cli.formatting.datasets import format_use
+    from worker.jobs.local.erasing import erase_local, sample_use
+    from worker.models.store import this_user
+
+    settings = load_settings()
+    uses = [sample_use(dataset, sample, settings) for sample in samples]
+    for use in uses:
+        click.echo(format_use(use), err=True)
+    if not yes and not click.confirm("delete? It cannot be undone", err=True):
+        raise SystemExit(1)
+    gone = erase_local(Erasure(uses[0].dataset, uses[0].sha256, samples, by or this_user()), settings)
+    click.echo(json.dumps(asdict(gone)) if as_json else str(gone))
 
 
 @data.command("remove")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import JsonValue
 
 from preflight.cli.formatting.text import columns, printable
 from preflight.numbers import plural
 from training.catalog.version import Version
+
+if TYPE_CHECKING:
+    from worker.jobs.local.erasing import SampleUse
 
 MAX_CLASSES: Final = 40
 """Classes that are listed; `--json` has all."""
@@ -66,6 +69,22 @@ def format_difference(found: Mapping[str, JsonValue]) -> str:
             lines.append(f"{name.replace('_', ' '):16}  {', '.join(printable(str(each)) for each in names)}")
     if found["same_form"] is False:
         lines.append("the pictures have another form, so that none of them is equal")
+    return "\n".join(lines)
+
+
+def format_use(use: SampleUse) -> str:
+    """Return a sample, and what refers to it."""
+    lines = [f"sample {use.sample} of {use.dataset}, {printable(use.label)}, {use.side}; in {', '.join(use.versions)}"]
+    for names, count, what in (
+        (use.active_jobs, use.active, "waiting or running on the data set; one that runs goes on with the sample"),
+        (use.trained_jobs, use.trained, "trained on the data set; the models keep what they have learned"),
+        (use.aliases, len(use.aliases), "names of models that were trained on it"),
+        (use.elsewhere, len(use.elsewhere), "versions of other data sets have the picture, and keep it"),
+    ):  # fmt: skip
+        if count is None:
+            lines.append(f"  not known, as Redis does not answer: jobs {what}")
+        elif count:
+            lines.append(f"  {count:,} {what}: {', '.join(names)}{', ...' if count > len(names) else ''}")
     return "\n".join(lines)
 
 

@@ -11,6 +11,7 @@ from redis.exceptions import RedisError
 from preflight.container.resources import detect
 from preflight.errors import PreflightError
 from preflight.files.journal import Record
+from preflight.files.locks import Held, share
 from preflight.redis.retry import PERMANENT_ERRORS, REDIS
 from training.catalog.names import stored_dataset, stored_path
 from training.data import prepare_child
@@ -79,6 +80,8 @@ class Member:
     """For files of its processes; removed by whoever made it."""
     call: Call | None = None
     """The newest one."""
+    held: Held | None = None
+    """Lock of the data set's store."""
     _next: float = 0.0
     _heard: float = field(default_factory=time.monotonic)
     """When Redis last knew a leader that lives."""
@@ -125,6 +128,7 @@ class Member:
             )  # fmt: skip
         found = stored_dataset(name, settings.data_dir, settings.cache_dir)
         if found is not None:
+            self.held = share(found.path)
             return found
         request = PrepareRequest(
             dataset=name, data_dir=settings.data_dir, cache_dir=settings.cache_dir, download=True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import getpass
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 from preflight import Client
 from preflight.config.secrets import redact_urls
 from preflight.errors import InvalidConfig
+from preflight.wire import ACTIVE_STATUSES, Status
 from training.catalog.catalog import Catalog
 from training.catalog.shared import SharedCatalog
 from training.catalog.version import Reference, Version
@@ -46,6 +47,12 @@ class Asked:
     """That decode; None: one for each processor."""
 
 
+def catalogs(settings: Settings) -> tuple[Catalog, SharedCatalog | None]:
+    """Return the catalog of the data directory, and that of the object store where there is one."""
+    catalog = Catalog(settings.data_dir)
+    return catalog, None if settings.dataset_url is None else SharedCatalog(settings.dataset_url, catalog)
+
+
 def import_local(
     asked: Asked, settings: Settings, tell: Callable[[Progress], None], check: Callable[[], None] = lambda: None
 ) -> tuple[Version, bool]:
@@ -70,8 +77,7 @@ def import_local(
         name=asked.name, source=redact_urls(source), options=options, environment=child_environment(),
         processes=asked.processes or min(len(os.sched_getaffinity(0)), MAX_PROCESSES), upload=asked.upload,
     )  # fmt: skip
-    catalog = Catalog(settings.data_dir)
-    shared = None if settings.dataset_url is None else SharedCatalog(settings.dataset_url, catalog)
+    catalog, shared = catalogs(settings)
     if shared is not None:
         shared.pull(asked.name)  # the next number is one that no other machine has given
     version, is_new = run_import(request, catalog, find, tell, check)
@@ -87,8 +93,7 @@ def alias_local(name: str, reference: str, settings: Settings) -> Version:
     Raises:
         InvalidConfig: the name is taken, or there is no such version.
     """
-    catalog = Catalog(settings.data_dir)
-    shared = None if settings.dataset_url is None else SharedCatalog(settings.dataset_url, catalog)
+    catalog, shared = catalogs(settings)
     if shared is not None:
         shared.pull(Reference.parse(reference).name)
     found = catalog.alias(name, reference)
@@ -115,8 +120,7 @@ def relabel_local(reference: str, text: str, settings: Settings, by: str | None)
                 field="changes",
             )
         changes[int(number)] = row[1].strip() or None if len(row) > 1 else None
-    catalog = Catalog(settings.data_dir)
-    shared = None if settings.dataset_url is None else SharedCatalog(settings.dataset_url, catalog)
+    catalog, shared = catalogs(settings)
     if shared is not None:
         shared.pull(Reference.parse(reference).name)
         shared.fetch(catalog.find(reference), round(settings.dataset_cache_gb * (1 << 30)))
@@ -133,7 +137,7 @@ def remove_local(reference: str, settings: Settings, *, force: bool) -> list[Ver
     Raises:
         InvalidConfig: there is no such data set, or a job needs it; or, without `force`, Redis cannot be asked.
     """
-    catalog = Catalog(settings.data_dir)
+    catalog, shared = catalogs(settings)
     asked = Reference.parse(reference)
     catalog.find(reference)
     try:
@@ -153,22 +157,23 @@ def remove_local(reference: str, settings: Settings, *, force: bool) -> list[Ver
             field="dataset",
         )
     gone = catalog.remove(reference)
-    if settings.dataset_url is not None:
-        shared = SharedCatalog(settings.dataset_url, catalog)
+    if shared is not None:
         for version in gone:
             shared.remove(version)
     return gone
 
 
-def jobs_that_need(asked: Reference, catalog: Catalog, settings: Settings) -> list[str]:
-    """Return the ids of queued and running jobs that name a version, or a name or alias of it; raises `RedisError`."""
+def jobs_that_need(
+    asked: Reference, catalog: Catalog, settings: Settings, statuses: Collection[Status] = ACTIVE_STATUSES
+) -> list[str]:
+    """Return the ids of jobs that name a version, or a name or alias of it; raises `RedisError`."""
     key = settings.signing_key
     client = Client(
         settings.redis_url, queue=settings.queue, signing_key=None if key is None else key.get_secret_value()
     )
     aliases = catalog.aliases()
     found = []
-    for state in client.jobs(limit=MAX_JOBS, statuses=("queued", "running")):
+    for state in client.jobs(limit=MAX_JOBS, statuses=statuses):
         named = state.dataset or (state.request or {}).get("dataset")
         if not isinstance(named, str):
             request = client.request(state.job_id) or {}

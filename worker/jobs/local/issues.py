@@ -1,79 +1,88 @@
-"""Labels that look wrong, for `preflight data issues`."""
+"""Labels that look wrong, for `preflight data issues` and the page; what was found is kept beside the store."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import JsonValue
 
 from preflight.errors import InvalidConfig
+from preflight.files.atomic_files import write_atomically
 from preflight.files.journal import Record
 from preflight.wire import JOB_TYPE
 from preflight.wire.job_parsing import parse_job
+from training.importing.run import Progress
 from training.loop import issues_child
-from training.loop.issues_child import IssuesRequest
+from training.loop.issues_child import FOLDS, IssuesRequest
 from worker.config.settings import Settings
+from worker.imports.issues import Issues
+from worker.jobs.local.importing import catalogs
 from worker.jobs.local.training import local_context
 from worker.jobs.stages.child_runner import run_job_child
 from worker.jobs.stages.dataset import pin_dataset, prepare_dataset
 from worker.jobs.stages.planning import detect_resources
 
 
-class Issue(BaseModel):
-    """A sample whose label looks wrong."""
-
-    model_config = ConfigDict(frozen=True)
-
-    sample: int
-    """Its number in the version, as `preflight data relabel` takes it."""
-    given: str
-    suggested: str
-    own: float
-    """Probability of the class that it is given."""
-    probability: float
-    """Of the suggested one."""
-
-
-class Issues(BaseModel):
-    """Samples of a version whose labels look wrong, the most suspicious first."""
-
-    model_config = ConfigDict(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A search for wrong labels."""
 
     dataset: str
-    samples: int
-    estimated: int
-    """Labels that are wrong, roughly."""
-    accuracy: float
-    """Share of the given labels that the trainings would have given, too."""
-    seconds: float
-    issues: tuple[Issue, ...]
+    folds: int = FOLDS
+    """Trainings, each without a part of the samples."""
+    most: int = 1_000
+    """Samples that are listed."""
+    threads: int | None = None
+    """At most; None: one for each processor."""
 
 
-def issues_local(name: str, settings: Settings, tell: Callable[[float], None], *, folds: int, most: int) -> Issues:
-    """Find labels that look wrong; `tell` gets the seconds that it will take, once they are known.
+def issues_local(
+    asked: Search, settings: Settings, tell: Callable[[Progress], None], check: Callable[[], None] = lambda: None
+) -> Issues:
+    """Find labels that look wrong; `tell` gets how far it is once it knows how long it takes.
+
+    `check` is called several times a second, and ends the search by what it raises.
 
     Raises:
         PreflightError: there is no such data set, or the training failed.
     """
-    job = parse_job({"type": JOB_TYPE, "dataset": name}, require_dataset=settings.require_dataset)
+    job = parse_job({"type": JOB_TYPE, "dataset": asked.dataset}, require_dataset=settings.require_dataset)
 
     def on_record(record: Record) -> None:
         match record.kind, record.payload:
-            case "estimate", {"seconds": int() | float() as seconds}:
-                tell(float(seconds))
+            case "step", {"done": int(done), "steps": int(steps), "seconds_left": int() | float() as left}:
+                tell(Progress(stage="training", read=done, total=steps, seconds_left=float(left)))
 
     with local_context(job, settings) as context:
         job = pin_dataset(context, job)
         store = prepare_dataset(context, job)
-        if store.train_count + store.test_count < 4 * folds:
-            raise InvalidConfig(f"{store.name} has too few samples for {folds} trainings; add some", field="dataset")
+        if store.train_count + store.test_count < 4 * asked.folds:
+            raise InvalidConfig(
+                f"{store.name} has too few samples for {asked.folds} trainings; add some", field="dataset"
+            )
+        cores = detect_resources(context).cores
         request = IssuesRequest(
-            store=store.path, model=job.model, folds=folds, threads=detect_resources(context).cores, most=most
-        )
+            store=store.path, model=job.model, folds=asked.folds, threads=min(cores, asked.threads or cores),
+            most=asked.most,
+        )  # fmt: skip
         done = run_job_child(
             context, "search for wrong labels", issues_child.MODULE, issues_child.REQUEST.dump_json(request),
-            on_record=on_record,
+            on_record=on_record, check=check,
         )  # fmt: skip
     names = store.class_names or tuple(map(str, range(store.classes)))
-    return Issues.model_validate({**done, "dataset": store.name, "issues": _named(done["issues"], names)})
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    found = Issues.model_validate({**done, "dataset": store.name, "at": at, "issues": _named(done["issues"], names)})
+    if store.sha256 is not None:
+        _keep(found, store.sha256, settings)
+    return found
+
+
+def _keep(found: Issues, sha256: str, settings: Settings) -> None:
+    """Write what was found beside the store, for the page."""
+    catalog, shared = catalogs(settings)
+    write_atomically(catalog.issues(sha256), found.model_dump_json().encode())
+    if shared is not None:
+        shared.push_issues(catalog.find(found.dataset))
 
 
 def _named(found: JsonValue, names: tuple[str, ...]) -> list[dict[str, JsonValue]]:

@@ -39,6 +39,8 @@ def pin_dataset(context: JobContext, job: TrainJob) -> TrainJob:
     if kept is None:
         store.put(reference)
     info = stored_dataset(reference, context.settings.data_dir, context.settings.cache_dir)
+    if info is not None:
+        _hold(context, info.path)
     return job.settled(reference, default_batch_of(job, info))
 
 
@@ -47,17 +49,12 @@ def _fetch(context: JobContext, name: str) -> str | None:
     settings = context.settings
     if settings.dataset_url is None:
         return None
-    if "@" in name and (path := stored_path(name, settings.data_dir)) is not None:
-        _hold(context, path)
+    if "@" in name and stored_path(name, settings.data_dir) is not None:
         return name
     body = fetch_child.REQUEST.dump_json(FetchRequest(dataset=name))
     environment = export_environment(settings, "dataset_url", "data_dir", "dataset_cache_gb")
     done = run_job_child(context, "data fetch", fetch_child.MODULE, body, environment, fresh=True)
-    reference = str(done["dataset"])
-    path = stored_path(reference, settings.data_dir)
-    if path is not None:
-        _hold(context, path)
-    return reference
+    return str(done["dataset"])
 
 
 def _hold(context: JobContext, path: Path) -> None:

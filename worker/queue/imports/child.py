@@ -9,6 +9,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +22,7 @@ from preflight.errors import Cancelled, PreflightError, TimedOut
 from preflight.redis.connection import open_redis
 from preflight.redis.retry import retry_until_available
 from preflight.wire import JOB_TIMEOUT
+from training.importing.erasing import Erasure
 from training.importing.run import Progress
 from training.process.child_main import die_with_parent
 from training.process.interrupts import release, set_stop_handler
@@ -28,6 +30,7 @@ from worker.config.settings import Settings, load
 from worker.events.logging import configure
 from worker.imports.records import Imports, ImportState
 from worker.imports.uploads import Uploads, open_uploads
+from worker.jobs.local.erasing import erase_local
 from worker.jobs.local.import_options import import_options
 from worker.jobs.local.importing import Asked, import_local, relabel_local, remove_local
 from worker.queue.imports.room import limit_memory
@@ -46,6 +49,13 @@ TELL_SECONDS: Final = 0.5
 """Between two states that say nothing but how far it is."""
 MAX_ATTEMPTS: Final = 4
 """Processes that may die at one import."""
+INSTEAD: Final = {
+    kind: f"use `preflight data {command}`"
+    for kind, command in (
+        ("import", "add"), ("remove", "remove"), ("relabel", "relabel"), ("erase", "erase"), ("issues", "issues")
+    )
+}  # fmt: skip
+"""What to do where a process with its bound of memory cannot do it."""
 PAUSED: Final = "the worker stopped; the import goes on where it was"
 
 
@@ -75,8 +85,8 @@ class ImportRun:
             self._retry(partial(self._imports.release, import_id, self._owner))
             return True
         if state.attempts >= MAX_ATTEMPTS:
-            why = f"{MAX_ATTEMPTS} processes died while they imported it, the last one perhaps for memory"
-            self._end(state, status="refused", reason="child_failed", message=f"{why}; use `preflight data add`")
+            why = f"{MAX_ATTEMPTS} processes died of it, the last one perhaps for memory; {INSTEAD[state.kind]}"
+            self._end(state, status="refused", reason="child_failed", message=why)
             return True
         self._state = self._save(state, status="running", stage="begins", attempts=state.attempts + 1, message="")
         try:
@@ -93,26 +103,37 @@ class ImportRun:
     def _do(self, processes: int) -> dict[str, object]:
         """Do what was asked for; returns the fields of the last state."""
         try:
-            if self._state.kind == "remove":
-                gone = remove_local(self._state.name, self._settings, force=False)
-                named = ", ".join(version.reference for version in gone) or self._state.name
-                return {"status": "finished", "stage": "removed", "message": f"removed {named}"}
-            version, is_new = self._relabel() if self._state.kind == "relabel" else self._import(processes)
+            match self._state.kind:
+                case "remove":
+                    found = self._remove()
+                case "erase":
+                    found = self._erase()
+                case "issues":
+                    found = self._find_issues(processes)
+                case "relabel":
+                    found = _ready(self._relabel(), is_new=True)
+                case "import":
+                    version, is_new = self._import(processes)
+                    found = _ready(version, is_new=is_new)
         except Cancelled:
-            self._uploads.remove(self._state.stored)
+            self._discard()
             return {"status": "cancelled", "stage": "cancelled", "message": "cancelled; nothing is left behind"}
         except PreflightError as error:
             return _refused(error.reason, self._readable(error.message))
         except (Interrupted, Superseded, RedisError):
             raise
         except MemoryError:
-            return _refused("out_of_memory", "the import needs more than 1 GiB of memory; use `preflight data add`")
+            return _refused("out_of_memory", f"it needs more than 1 GiB of memory; {INSTEAD[self._state.kind]}")
         except Exception as error:
             structlog.get_logger("preflight").exception("import_failed", import_id=self._state.import_id)
             return _refused("internal_error", f"{type(error).__name__}: {error}; please report it")
-        self._uploads.remove(self._state.stored)
-        said = f"{version.samples:,} samples" if is_new else f"{version.reference} has this content already"
-        return {"status": "finished", "stage": "ready", "version": version.reference, "is_new": is_new, "message": said}
+        self._discard()
+        return {"status": "finished", **found}
+
+    def _discard(self) -> None:
+        """Remove what was uploaded."""
+        if self._state.stored:
+            self._uploads.remove(self._state.stored)
 
     def _readable(self, message: str) -> str:
         """Return a message with the user's name of the upload in place of its path here."""
@@ -129,11 +150,34 @@ class ImportRun:
         )  # fmt: skip
         return import_local(asked, self._settings, self._tell, self.check)
 
-    def _relabel(self) -> "tuple[Version, bool]":
+    def _remove(self) -> dict[str, object]:
+        gone = remove_local(self._state.name, self._settings, force=False)
+        named = ", ".join(version.reference for version in gone) or self._state.name
+        return {"stage": "removed", "message": f"removed {named}"}
+
+    def _erase(self) -> dict[str, object]:
+        options = self._state.options
+        asked = Erasure(self._state.name, options["sha256"], (int(options["sample"]),), options.get("by", "http"))
+
+        def keep_alive() -> None:
+            with suppress(Cancelled):  # what is begun is done: some versions have changed already
+                self.check()
+
+        return {"stage": "deleted", "message": str(erase_local(asked, self._settings, keep_alive))}
+
+    def _find_issues(self, processes: int) -> dict[str, object]:
+        from worker.jobs.local.issues import Search, issues_local
+
+        self._tell(Progress(stage="begins to train"))
+        found = issues_local(Search(self._state.name, threads=processes), self._settings, self._tell, self.check)
+        said = f"{found.estimated:,} of {found.samples:,} labels look wrong"
+        return {"stage": "found", "version": found.dataset, "message": said}
+
+    def _relabel(self) -> "Version":
         with TemporaryDirectory() as work:
             path = self._uploads.fetch(self._state.stored, Path(work), self.check)
             text = path.read_text()
-        return relabel_local(self._state.name, text, self._settings, self._state.options.get("by", "http")), True
+        return relabel_local(self._state.name, text, self._settings, self._state.options.get("by", "http"))
 
     def check(self) -> None:
         """Keep the import alive.
@@ -187,6 +231,11 @@ class ImportRun:
 
     def _retry(self, action: Callable[[], T]) -> T:
         return retry_until_available(action, "record an import", self._stop.check)
+
+
+def _ready(version: "Version", *, is_new: bool) -> dict[str, object]:
+    said = f"{version.samples:,} samples" if is_new else f"{version.reference} has this content already"
+    return {"stage": "ready", "version": version.reference, "is_new": is_new, "message": said}
 
 
 def _refused(reason: str, message: str) -> dict[str, object]:

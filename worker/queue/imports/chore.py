@@ -16,6 +16,7 @@ from redis import Redis
 
 from preflight.container.resources import detect
 from preflight.errors import PreflightError
+from training.catalog.catalog import Catalog
 from training.process.interrupts import held_back
 from worker.config.settings import Settings, service_environment
 from worker.imports.records import Imports, ImportState
@@ -119,7 +120,7 @@ class ImportsChore:
 
     def _is_here(self, state: ImportState) -> bool:
         """Whether this worker reaches what was uploaded."""
-        if state.kind == "remove":
+        if not state.stored:
             return True
         try:
             return open_uploads(self._settings).has(state.stored)
@@ -139,6 +140,7 @@ class ImportsChore:
             return state is not None and (not state.has_ended or (state.status == "refused" and is_recent))
 
         try:
+            Catalog(self._settings.data_dir).sweep()  # contents that a job has read until now
             gone = sweep(open_uploads(self._settings), keep)
         except PreflightError:
             return

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Final
 
 from redis import Redis
@@ -11,6 +12,7 @@ from preflight.client.datasets import DAY, MOST
 from preflight.contract.registry import MODELS, names
 from preflight.redis import keys
 from preflight.redis.replies import text
+from training.catalog.catalog import Catalog
 from training.catalog.names import Facts, describe, known_datasets
 from worker.admission.limits import limits_of
 from worker.config.settings import Settings
@@ -31,7 +33,8 @@ class DatasetsChore:
         self._catalog = keys.catalog(queue)
         self._worker = keys.rq_worker(worker)
         self._settings = settings
-        self._known: dict[str, Facts] = {}
+        self._known: dict[str, tuple[int, Facts]] = {}
+        """Facts of versions, and when their manifests were written."""
         self._published: tuple[Mapping[str, Facts | None], str] | None = None
         self._next_look = self._next_renewal = 0.0
 
@@ -86,13 +89,18 @@ class DatasetsChore:
             yield f"{MODEL}{name}", Offered(at=now).model_dump_json(exclude_none=True)
 
     def _described(self, name: str) -> Facts | None:
-        """Return what a data set holds; that of a version is read once, as it never changes."""
-        if name not in self._known:
-            facts = describe(name, self._settings.data_dir, self._settings.cache_dir)
-            if facts is None or facts.name != name or "@" not in name:
-                return facts
-            self._known[name] = facts
-        return self._known[name]
+        """Return what a data set holds; that of a version is read again where samples of it were deleted."""
+        data_set, _, number = name.partition("@")
+        written = 0
+        with suppress(OSError):
+            written = Catalog(self._settings.data_dir).manifest(data_set, int(number or 0)).stat().st_mtime_ns
+        known = self._known.get(name)
+        if known is not None and known[0] == written:
+            return known[1]
+        facts = describe(name, self._settings.data_dir, self._settings.cache_dir)
+        if facts is not None and facts.name == name and number:
+            self._known[name] = written, facts
+        return facts
 
 
 def _said_at(said: bytes | str) -> int:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
+from worker.imports.issues import Issues
 from worker.imports.records import ImportState
 from worker.web.models import ApiModel
 
@@ -34,6 +35,8 @@ class DatasetVersion(ApiModel):
     shape: tuple[int, int, int]
     """Channels, height, width."""
     classes: int
+    by: str | None = None
+    """Who changed labels, of a version that was made so."""
 
 
 class Dataset(ApiModel):
@@ -88,3 +91,35 @@ class DatasetDetail(Dataset):
     """From the version before the newest one, as `preflight data diff --json`."""
     has_samples: bool
     """Whether this service reaches the pictures."""
+
+
+class DatasetPair(ApiModel):
+    """Two samples with the same picture, or nearly."""
+
+    names: tuple[str, str]
+    """Of their files."""
+    samples: tuple[int | None, int | None]
+    """Their numbers; null: it was left out."""
+
+
+class DatasetPairs(ApiModel):
+    """Duplicates of a version."""
+
+    dataset: str
+    total: int
+    """Pairs that are kept; up to 100,000 of each kind."""
+    pairs: tuple[DatasetPair, ...]
+
+
+class DatasetIssues(ApiModel):
+    """Labels of a version that look wrong."""
+
+    dataset: str
+    sha256: str
+    """Of the content whose samples have these numbers."""
+    expected_seconds: float
+    """That a search takes with two processors, roughly."""
+    found: Issues | None
+    """The last search, with the issues that were asked for; null: none was made."""
+    total: int
+    """Issues of it."""

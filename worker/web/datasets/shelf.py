@@ -1,21 +1,39 @@
 """The imported data that the web service reaches: on a disk that it shares with workers, or in the object store."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from pydantic import TypeAdapter
+
 from preflight.errors import DatasetError
+from preflight.files.atomic_files import read_text
 from training.catalog.catalog import Catalog
 from training.catalog.shared import SharedCatalog
 from training.catalog.version import Reference, Version
+from training.importing.pairs import COUNTED, Kind, Pair, read_pairs
+from training.loop.issues_child import FOLDS, expected_seconds
 from worker.config.settings import Settings
-from worker.web.datasets.models import ClassCounts, Dataset, DatasetDetail, DatasetVersion
+from worker.imports.issues import Issues
+from worker.web.datasets.models import (
+    ClassCounts,
+    Dataset,
+    DatasetDetail,
+    DatasetIssues,
+    DatasetPair,
+    DatasetPairs,
+    DatasetVersion,
+)
 from worker.web.routes.reads import TtlCache
 
 MOST_COMPARED: Final = 200_000
 """Samples of a version up to which the change from the one before is looked for."""
 MOST_FETCHED: Final = 1 << 30
 """Bytes of a store that is fetched to show its samples."""
+PROCESSORS: Final = 2
+"""Of the worker for which the cost of a search for wrong labels is told."""
+PAIRS: Final = TypeAdapter(list[tuple[str, str]])
 
 
 class Shelf:
@@ -52,6 +70,41 @@ class Shelf:
                 f"the pictures of {version.reference} are on the workers alone; `preflight data show` has the rest"
             )
         return path
+
+    def pairs(self, reference: str, kind: Kind, first: int, count: int) -> DatasetPairs:
+        """Return duplicates of a version: of one from an earlier release those that its report names."""
+        version = self.find(reference)
+        path = self._beside(version, self.catalog.pairs(version.sha256))
+        if path is None:
+            report = version.report.get(COUNTED[kind][0])
+            examples = report.get("examples") if isinstance(report, dict) else None
+            pairs = [Pair((str(each[0]), str(each[1])), (-1, -1)) for each in PAIRS.validate_python(examples or [])]
+            total = len(pairs)
+            pairs = pairs[first : first + count]
+        else:
+            total, pairs = read_pairs(path, kind, first, count)
+        return DatasetPairs(dataset=version.reference, total=total, pairs=tuple(map(_pair, pairs)))
+
+    def issues(self, reference: str, first: int, count: int) -> DatasetIssues:
+        """Return labels of a version that look wrong, as the last search found them."""
+        version = self.find(reference)
+        path = self._beside(version, self.catalog.issues(version.sha256))
+        found = None if path is None else Issues.model_validate_json(read_text(path))
+        total = 0 if found is None else len(found.issues)
+        if found is not None:
+            found = found.model_copy(update={"issues": found.issues[first : first + count]})
+        seconds = expected_seconds(version.samples, version.shape, FOLDS, PROCESSORS)
+        return DatasetIssues(
+            dataset=version.reference, sha256=version.sha256, expected_seconds=seconds, found=found, total=total
+        )
+
+    def _beside(self, version: Version, path: Path) -> Path | None:
+        """Return a file beside the store of a version, fetched where it is in the object store alone."""
+        shared = self._shared()
+        if shared is not None:
+            with suppress(FileNotFoundError):
+                shared.fetch_file(version, path)
+        return path if path.exists() else None
 
     def find(self, reference: str) -> Version:
         """Return a version."""
@@ -107,11 +160,17 @@ def _card(chosen: Version, versions: list[Version], aliases: dict[str, str]) -> 
 
 
 def _version(version: Version) -> DatasetVersion:
+    revised = version.report.get("revised")
     return DatasetVersion(
         dataset=version.reference, version=version.version, sha256=version.sha256, created_at=version.created_at,
         source=version.source, kind=version.kind, samples=version.samples, shape=version.shape,
-        classes=len(version.classes),
+        classes=len(version.classes), by=str(revised.get("by")) if isinstance(revised, dict) else None,
     )  # fmt: skip
+
+
+def _pair(pair: Pair) -> DatasetPair:
+    left, right = (None if sample < 0 else sample for sample in pair.samples)
+    return DatasetPair(names=pair.names, samples=(left, right))
 
 
 def _quietly(action: Callable[[], dict[str, object] | None]) -> dict[str, object] | None:

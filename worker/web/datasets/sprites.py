@@ -3,6 +3,7 @@
 import mmap
 import struct
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -30,8 +31,17 @@ class Sprite:
     columns: int
 
 
-def sprite(path: Path, label: int, first: int, most: int = MAX_SAMPLES) -> Sprite:
-    """Return pictures of a class from the `first` on, those that train before those of the test.
+@dataclass(frozen=True, slots=True)
+class OfClass:
+    """Samples of a class from the `first` on, those that train before those of the test."""
+
+    label: int
+    first: int
+    most: int = MAX_SAMPLES
+
+
+def sprite(path: Path, wanted: OfClass | Sequence[int]) -> Sprite:
+    """Return pictures of a class, or of samples by their numbers; those that are not there are left out.
 
     Raises:
         DatasetError: the store cannot be read.
@@ -43,7 +53,11 @@ def sprite(path: Path, label: int, first: int, most: int = MAX_SAMPLES) -> Sprit
             step = -(-max(height, width) // LARGEST)
             high, wide = -(-height // step), -(-width // step)
             each = channels * high * wide
-            found = _of_class(store, places, label, first, max(1, min(most, MAX_SAMPLES, MAX_BYTES // each)))
+            most = max(1, min(MAX_SAMPLES, MAX_BYTES // each))
+            if isinstance(wanted, OfClass):
+                found = _of_class(store, places, wanted.label, wanted.first, min(wanted.most, most))
+            else:
+                found = [number for number in wanted if number < info.train_count + info.test_count][:most]
             columns = max(1, min(COLUMNS, len(found)))
             rows = -(-len(found) // columns)
             line = 1 + columns * wide * channels

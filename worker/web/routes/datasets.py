@@ -14,18 +14,30 @@ from starlette.concurrency import run_in_threadpool
 from preflight.errors import InvalidConfig
 from preflight.numbers import plural
 from preflight.wire.validation_errors import to_invalid_config
-from training.catalog.version import NAME, Reference
+from training.catalog.version import NAME, Reference, Version
+from training.importing.pairs import Kind
+from training.importing.revision import require_newest
 from training.importing.sources.detect import FORMATS
 from worker.config.settings import Settings
 from worker.imports.records import MAX_OPEN, Imports, ImportState, data_set, new_import_id
 from worker.imports.uploads import stored_name
+from worker.jobs.local.erasing import SampleUse, sample_use
 from worker.jobs.local.import_options import import_options
 from worker.jobs.local.importing import jobs_that_need
-from worker.web.datasets.models import DatasetDetail, Datasets, RelabelSamples
+from worker.web.datasets.models import DatasetDetail, DatasetIssues, DatasetPairs, Datasets, RelabelSamples
 from worker.web.datasets.shelf import Shelf
-from worker.web.datasets.sprites import MAX_SAMPLES, Sprite, sprite
+from worker.web.datasets.sprites import MAX_SAMPLES, OfClass, Sprite, sprite
 from worker.web.datasets.uploading import Uploader
-from worker.web.routes.errors import BODY_ERRORS, ApiError, if_writable, problems, read_json, request_body
+from worker.web.routes.errors import (
+    BODY_ERRORS,
+    EMPTY,
+    ApiError,
+    if_writable,
+    problems,
+    read_json,
+    request_body,
+    require_empty,
+)
 from worker.web.routes.reads import Slots
 
 THREADS: Final = 2
@@ -45,6 +57,10 @@ PNG: Final[dict[int | str, dict[str, object]]] = {
 SIZE: Final[dict[str, JsonValue]] = {"pattern": "^([1-9][0-9]?|1[01][0-9]|12[0-8])$"}
 SHARE: Final[dict[str, JsonValue]] = {"pattern": r"^0\.[0-8][0-9]{0,3}$"}
 """Of what the description of the interface promises; the service takes more forms, and says itself what is wrong."""
+NUMBERS: Final = r"^[0-9]{1,8}(,[0-9]{1,8}){0,59}$"
+MOST_LISTED: Final = 200
+"""Duplicates or issues in one answer."""
+SampleNumber = Annotated[int, Path(ge=0, le=10_000_000, description="number of the sample in the version")]
 DatasetName = Annotated[str, Path(json_schema_extra={"pattern": f"^{NAME.pattern}$"})]
 T = TypeVar("T")
 
@@ -72,6 +88,18 @@ class DatasetRoutes:
         app.get(
             f"{path}/samples", tags=["datasets"], responses={**problems(404, 409, 429), **PNG}, response_class=Response
         )(self.samples)
+        sample = f"{path}/samples/{{sample}}"
+        app.get(sample, tags=["datasets"], responses=problems(404, 409, 422, 429))(self.sample)
+        app.delete(
+            sample, tags=["datasets"], dependencies=writable, status_code=202, response_model=ImportState,
+            responses=problems(403, 404, 409, 422, 429),
+        )(self.erase_sample)  # fmt: skip
+        app.get(f"{path}/duplicates", tags=["datasets"], responses=problems(404, 409, 429))(self.duplicates)
+        app.get(f"{path}/issues", tags=["datasets"], responses=problems(404, 409, 429))(self.issues)
+        app.post(
+            f"{path}/issues", tags=["datasets"], dependencies=writable, status_code=202, response_model=ImportState,
+            responses=problems(*BODY_ERRORS, 404, 409, 429), openapi_extra=request_body(EMPTY),
+        )(self.find_issues)  # fmt: skip
         app.post(
             path, tags=["datasets"], dependencies=writable, status_code=202, openapi_extra=BODY,
             response_model=ImportState, responses=problems(*BODY_ERRORS, 409, 429, 507),
@@ -98,19 +126,66 @@ class DatasetRoutes:
         self, name: str, label: Annotated[int, Query(ge=0, le=1_000, description="number of the class")] = 0,
         first: Annotated[int, Query(ge=0, le=10_000_000, description="samples to skip")] = 0,
         count: Annotated[int, Query(ge=1, le=MAX_SAMPLES)] = MAX_SAMPLES,
+        samples: Annotated[str | None, Query(pattern=NUMBERS, description="numbers, in place of a class")] = None,
     ) -> Response:  # fmt: skip
-        """Return samples of a class as a grid in one PNG.
+        """Return samples of a class, or those that are named, as a grid in one PNG.
 
         `x-samples` has their numbers, `x-grid` width and height of a sample, and the columns of the grid.
         """
-        found: Sprite = await self._run(lambda: sprite(self._shelf.store(name), label, first, count))
+        wanted = OfClass(label, first, count) if samples is None else [int(each) for each in samples.split(",")]
+        found: Sprite = await self._run(lambda: sprite(self._shelf.store(name), wanted))
         if not found.samples:
-            raise ApiError(404, "no_samples", f"class {label} has no samples from {first} on")
+            what = f"class {label} has no samples from {first} on" if samples is None else "there are no such samples"
+            raise ApiError(404, "no_samples", what)
         headers = {
             "x-samples": ",".join(map(str, found.samples)), "x-grid": f"{found.width},{found.height},{found.columns}",
-            "cache-control": "private, max-age=60",
+            "cache-control": "no-store",
         }  # fmt: skip
         return Response(found.png, media_type="image/png", headers=headers)
+
+    async def sample(self, name: str, sample: SampleNumber) -> SampleUse:
+        """Return what a sample is, and what refers to it: versions, jobs that wait or run, and trained models."""
+        return await self._run(lambda: sample_use(name, sample, self._settings))
+
+    async def erase_sample(
+        self, name: str, sample: SampleNumber,
+        sha256: Annotated[str | None, Query(pattern="^[0-9a-f]{64}$", description="of the version seen")] = None,
+        by: Annotated[str, Query(max_length=200, description="who deletes it, for the versions")] = "http",
+    ) -> Response:  # fmt: skip
+        """Have a worker delete a sample: its picture leaves every version of the data set and does not come back.
+
+        Where other samples were deleted since `sha256` was seen, the numbers are others, and it is refused.
+        """
+        version = await self._run(lambda: self._shelf.find(name))
+        if sha256 not in (None, version.sha256):
+            message = f"samples of {version.reference} were deleted since you looked at it; look at it again"
+            raise ApiError(409, "changed", message, "sha256")
+        if sample >= version.samples:
+            raise ApiError(404, "no_samples", f"{version.reference} has no sample {sample}", "sample")
+        options = {"sample": str(sample), "sha256": version.sha256, "by": by}
+        return await self._open(
+            ImportState(import_id=new_import_id(), kind="erase", name=version.reference, options=options)
+        )
+
+    async def duplicates(
+        self, name: str, kind: Kind = "exact", first: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
+        count: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 50,
+    ) -> DatasetPairs:  # fmt: skip
+        """Return duplicates of a version in pairs: equal pictures, nearly equal ones, equal ones of two classes."""
+        return await self._run(lambda: self._shelf.pairs(name, kind, first, count))
+
+    async def issues(
+        self, name: str, first: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
+        count: Annotated[int, Query(ge=1, le=MOST_LISTED)] = MAX_SAMPLES,
+    ) -> DatasetIssues:  # fmt: skip
+        """Return labels that look wrong, the most suspicious first, and what a search for them costs."""
+        return await self._run(lambda: self._shelf.issues(name, first, count))
+
+    async def find_issues(self, name: str, request: Request) -> Response:
+        """Have a worker look for labels that look wrong: it trains a small network twice, each time without a half."""
+        await require_empty(request, "search")
+        version = await self._run(lambda: self._shelf.find(name))
+        return await self._open(ImportState(import_id=new_import_id(), kind="issues", name=version.reference))
 
     async def upload(
         self, name: DatasetName, request: Request,
@@ -150,7 +225,7 @@ class DatasetRoutes:
             asked = RelabelSamples.model_validate(await read_json(request))
         except ValidationError as error:
             raise to_invalid_config(error, RelabelSamples.model_json_schema()) from error
-        version = (await self._run(lambda: self._shelf.find(name))).reference
+        version = (await self._run(lambda: self._newest(name))).reference
         state = ImportState(import_id=new_import_id(), kind="relabel", name=version, options={"by": asked.by})
         stored = stored_name(state.import_id, ".csv")
         table = io.StringIO()
@@ -181,6 +256,15 @@ class DatasetRoutes:
         found = await run_in_threadpool(lambda: self._imports.find(state.import_id))
         headers = {"location": f"{self._settings.web_prefix.rstrip('/')}/v1/imports/{state.import_id}"}
         return JSONResponse((found or state).model_dump(mode="json"), 202, headers)
+
+    def _newest(self, name: str) -> Version:
+        """Return a version; raises `ApiError` where there is a newer one."""
+        version = self._shelf.find(name)
+        try:
+            require_newest(self._shelf.catalog, version)
+        except InvalidConfig as error:
+            raise ApiError(409, "not_newest", error.message, "name") from error
+        return version
 
     def _list(self) -> Datasets:
         try:
@@ -223,6 +307,7 @@ class DatasetRoutes:
         try:
             return await self._slots.run(action)
         except InvalidConfig as error:
-            if error.field == "dataset":
-                raise ApiError(404, "unknown_dataset", error.message, "name") from error
+            if error.field in ("dataset", "sample"):
+                field = "name" if error.field == "dataset" else error.field
+                raise ApiError(404, f"unknown_{error.field}", error.message, field) from error
             raise

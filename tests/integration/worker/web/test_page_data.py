@@ -12,7 +12,9 @@ from support.web.service import Service
 from support.worker.services import StartWorker, wait_until
 
 from training.catalog.catalog import Catalog
+from training.importing.revision import revise
 from worker.config.settings import Settings
+from worker.imports.issues import Issue, Issues
 
 MARKUP = "<b>x</b>"
 
@@ -61,11 +63,16 @@ def test_a_file_is_imported_looked_at_and_removed(
     browser.picture("data-relabel")
     browser.click("dialog button[type=submit]")
     browser.see("Save 1 change as a new version")
-    browser.click(".samples ~ .buttons button")
+    browser.find("#changed-by").send_keys("Ada")
+    browser.click(".changes button")
+    browser.see("photos@2 is ready", ".imports")
     browser.see("2 versions", ".datasets")
-    assert Catalog(settings.data_dir).find("photos").report["revised"] is not None
+    revised = Catalog(settings.data_dir).find("photos").report["revised"]
+    assert isinstance(revised, dict)
+    assert revised["by"] == "Ada"
     browser.open(f"{service.url}/#/data/photos")
     browser.see("1 given another class")
+    browser.see("labels changed by Ada")
     browser.see("Remove photos@2", ".actions")
     browser.click(".actions button")
     browser.see("cannot be brought back", "dialog")
@@ -90,6 +97,59 @@ def test_a_card_of_many_classes_is_small(
     browser.see("Show 170 more classes")
     assert len(browser.driver.find_elements(By.CSS_SELECTOR, ".classes li")) == 30
     browser.picture("data-many")
+
+
+def test_wrong_labels_duplicates_and_a_deleted_sample(
+    browser: Browser, service: Service, settings: Settings, start_worker: StartWorker, tmp_path: Path
+) -> None:
+    """Suspicious samples move by a click, a second tab is refused, duplicates have pages, and a sample is deleted."""
+    names = ("<i>disc", "square", "cross")
+    source = save_tree(tmp_path / "photos", 30, names)
+    for number in range(25):
+        shutil.copy(source / "square" / f"{number}.png", source / "square" / f"copy {number}.png")
+    version = imported(settings.data_dir, source, "photos", keep_duplicates=True)
+    catalog = Catalog(settings.data_dir)
+    issues = [Issue(sample=each, given=names[0], suggested=names[1], own=0.01, probability=0.98) for each in range(70)]
+    found = Issues(
+        dataset="photos@1", samples=version.samples, estimated=7, accuracy=0.9, seconds=1.0,
+        at="2026-11-29T10:00:00+00:00", issues=tuple(issues),
+    )  # fmt: skip
+    browser.open(f"{service.url}/#/data/photos")
+    browser.see("Look for wrong labels")
+    browser.click(".issue-head button")
+    browser.see("with two processors", "dialog")
+    browser.picture("data-issues-cost")
+    browser.click("dialog .quiet")
+    catalog.issues(version.sha256).write_text(found.model_dump_json())
+    browser.open(f"{service.url}/#/data/photos")
+    browser.see("7 of 115 labels look wrong")
+    drawn = "return [...document.querySelectorAll('.issues canvas')].filter((one) => one.width === 28).length"
+    wait_until(lambda: browser.ask(drawn) == 60, 20)
+    browser.see("Show 60 more")
+    browser.see("25 pairs, 1 to 20")
+    browser.tick("Next equal pictures")
+    browser.see("25 pairs, 21 to 25")
+    browser.tick("Move to square: sample 3")
+    browser.tick("Leave out: sample 4")
+    browser.see("Save 2 changes as a new version")
+    browser.picture("data-issues")
+    revise(catalog, "photos@1", {0: "cross"}, "Bob")
+    browser.click(".changes button")
+    browser.see("is not the newest version any more; look at photos@2, which Bob made at", ".bad")
+    browser.picture("data-second-tab")
+    start_worker()
+    browser.open(f"{service.url}/#/data/photos")
+    canvas = "return [...document.querySelectorAll('.samples canvas')].filter((one) => one.style.width).length"
+    wait_until(lambda: browser.ask(canvas) not in (0, None), 20)
+    browser.find(".samples canvas").send_keys(Keys.ARROW_RIGHT, Keys.ENTER)
+    browser.see("What is it?", "dialog")
+    browser.click("dialog label ~ button")
+    browser.see("It leaves all of them", "dialog")
+    browser.picture("data-erase")
+    browser.click("dialog .danger")
+    browser.see("Deleted from photos@1, photos@2", ".imports")
+    assert [each.samples for each in catalog.versions()] == [114, 114]
+    assert browser.complaints(besides=("network",)) == []
 
 
 def choose(browser: Browser, path: str) -> None:

@@ -11,12 +11,13 @@ from typing import BinaryIO
 import pytest
 from support.files.pictures import imported, save_tree
 
-from preflight.errors import DatasetError
+from preflight.errors import DatasetError, InvalidConfig
 from preflight.files.locks import share
 from training.catalog import shared
 from training.catalog.catalog import Catalog
 from training.catalog.shared import SharedCatalog, hash_store
 from training.catalog.version import Version
+from training.importing.erasing import Erasure, erase
 
 LARGE = 1 << 40
 
@@ -197,3 +198,22 @@ def test_an_alias_is_known_elsewhere(tmp_path: Path) -> None:
     there.pull("production")
     assert other.find("production") == version
     shutil.rmtree(tmp_path / "bucket")
+
+
+def test_a_deleted_sample_leaves_the_store_and_other_machines(tmp_path: Path) -> None:
+    """They take the new content where they look at the data set again; the old one is nowhere any more."""
+    version = pushed(tmp_path)
+    there, other = connected(tmp_path, "there")
+    other.pull("mine")
+    other.fetch(version, LARGE)
+    here, own = connected(tmp_path, "here")
+    (changed,) = erase(here, Erasure("mine@1", version.sha256, (0,), "ada"))
+    own.push_erased("mine")
+    assert not [*tmp_path.rglob(f"bucket/**/{version.sha256}*")]
+    other.pull("mine")
+    assert there.find("mine") == changed
+    assert [*there.stores.glob("*.safetensors")] == []
+    assert hash_store(other.fetch(changed, LARGE)) == changed.sha256
+    other.fetch_rows(changed)
+    with pytest.raises(InvalidConfig, match="were deleted since you looked at it"):
+        erase(there, Erasure("mine@1", version.sha256, (1,), "bob"))

@@ -71,7 +71,7 @@ def test_a_kill_at_any_step_leaves_nothing_half_registered(tmp_path: Path, step:
     assert (version.sha256, version.reference, is_new) == (expected.sha256, "mine@1", step != "registered")
     assert len(work) >= (1 if step == "form" else 2)
     assert not (data / "imported" / "work" / "mine").exists()
-    assert len([*catalog.stores.iterdir()]) == 2
+    assert len([*catalog.stores.iterdir()]) == 3
     open_dataset(catalog.info(version).path)
 
 

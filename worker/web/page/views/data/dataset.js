@@ -4,17 +4,15 @@ import { Problem, request } from "../../lib/api.js";
 import { facts, jobAddress, loading, panel, statusBadge } from "../../lib/components.js";
 import { fill, h, setText, svg } from "../../lib/dom.js";
 import { number, percent, sentence } from "../../lib/format.js";
+import { Changes } from "./changes.js";
 import { datasetAddress, datasetPath, removeDataset, shapeOf, trainAddress, when } from "./data.js";
+import { IssuePanel } from "./issues.js";
+import { pairPanels } from "./pairs.js";
 import { SampleGrid } from "./samples.js";
 
 const SIDES = ["train", "validation", "test"];
 const FIRST_CLASSES = 30;
 const MOST_JOBS = 10;
-const PAIRS = {
-  exact_duplicates: "Equal pictures",
-  near_duplicates: "Nearly equal pictures",
-  contradicting_labels: "Equal pictures of different classes",
-};
 
 /** Show a data set, or a version of it as `photos@2`, in `place`. */
 export async function showDataset(place, name, { connection, signal }) {
@@ -32,16 +30,17 @@ export async function showDataset(place, name, { connection, signal }) {
     ]);
     const jobs = h("div");
     const isNewest = found.history[0].dataset === found.newest.dataset;
-    const onSaved = readOnly || !isNewest ? null : () => (location.hash = "#/data");
-    fill(place, back, heading, ...parts(found, readOnly, jobs, { signal, onSaved }));
+    const changes = readOnly || !isNewest ? null : new Changes(found.newest, found.classes);
+    fill(place, back, heading, ...parts(found, jobs, changes, { signal, readOnly }));
     showJobsOf(jobs, found.name, signal);
     return true;
   }
 }
 
-function parts(found, readOnly, jobs, { signal, onSaved }) {
-  const { newest, classes, report, history, changes, has_samples: hasSamples } = found;
-  const grid = hasSamples ? new SampleGrid(newest.dataset, classes, signal, onSaved).element : null;
+function parts(found, jobs, changes, { signal, readOnly }) {
+  const { newest, classes, report, history, changes: since, has_samples: hasSamples } = found;
+  const grid = hasSamples ? new SampleGrid(newest.dataset, classes, signal, changes).element : null;
+  const issues = hasSamples && new IssuePanel(newest.dataset, changes, { signal, mayStart: !readOnly }).element;
   const away = h("p.note", "The pictures are on the workers; this service does not reach them.");
   const warnings = found.warnings.map((text) => h("li", sentence(text)));
   return [
@@ -60,9 +59,12 @@ function parts(found, readOnly, jobs, { signal, onSaved }) {
     warnings.length > 0 && panel("Look at this", h("ul.warn", warnings)),
     panel("Classes", classBars(classes)),
     panel("Samples", grid ?? away),
+    issues,
+    changes?.error,
+    changes?.element,
     refusedPanel(report.refused),
-    ...Object.entries(PAIRS).map(([field, title]) => pairsPanel(title, report[field])),
-    panel("Versions", versionTable(history), changes && changeWords(changes)),
+    ...pairPanels(newest.dataset, report, signal),
+    panel("Versions", versionTable(history), since && changeWords(since)),
     panel("Jobs that used it", jobs),
   ];
 }
@@ -124,15 +126,6 @@ function refusedPanel({ samples, reasons }) {
   return panel("Refused files", h("ul", rows));
 }
 
-function pairsPanel(title, found) {
-  const examples = found?.examples ?? [];
-  if (!examples.length) return null;
-  const across = found.across ? `, ${number(found.across, 0)} of them across training and test` : "";
-  const count = found.samples ?? found.pairs ?? found.exact;
-  const rows = examples.map((pair) => h("li", h("code", pair[0]), " = ", h("code", pair[1])));
-  return panel(title, h("p", `${number(count, 0)} found${across}. The first:`), h("ul", rows));
-}
-
 function versionTable(history) {
   const heads = ["Version", "Samples", "Classes", "From", "When"].map((text) => h("th", { scope: "col" }, text));
   const rows = history.map((one) =>
@@ -141,7 +134,7 @@ function versionTable(history) {
       h("td", h("a", { href: datasetAddress(one.dataset) }, one.dataset)),
       h("td.n", number(one.samples, 0)),
       h("td.n", one.classes),
-      h("td", one.source),
+      h("td", one.by === null ? one.source : `labels changed by ${one.by}`),
       h("td", when(one.created_at)),
     ),
   );

@@ -7,11 +7,13 @@ import { duration, number, sentence } from "../../lib/format.js";
 /** Ids of the imports that this browser began, until they are hidden. */
 const STORED = "preflight-imports";
 const MOST = 20;
-const ENDED = ["finished", "refused", "cancelled"];
+export const ENDED = ["finished", "refused", "cancelled"];
 const TITLES = {
   "import": ({ name, file }) => `${name} from ${file}`,
   remove: ({ name }) => `Removing ${name}`,
   relabel: ({ name, file }) => `${file} of labels of ${name}`,
+  erase: ({ name, options }) => `Deleting sample ${options.sample} of ${name}`,
+  issues: ({ name }) => `Wrong labels of ${name}`,
 };
 
 /** The list of imports. */
@@ -34,7 +36,7 @@ export class ImportList {
   /** Add an import that was just accepted. */
   add(state) {
     this.#shown.set(state.import_id, state);
-    store([state.import_id, ...stored().filter((id) => id !== state.import_id)]);
+    remember(state.import_id);
     this.#draw();
   }
 
@@ -80,6 +82,7 @@ export class ImportList {
       h(
         "div.buttons",
         !hasEnded && !this.#readOnly && h("button", { type: "button", click: cancel }, "Cancel"),
+        state.kind === "issues" && state.version && h("a.button", { href: `#/data/${encodeURIComponent(state.version)}` }, "Look at them"),
         hasEnded && h("button", { type: "button", click: hide }, "Hide"),
       ),
     );
@@ -102,6 +105,11 @@ export class ImportList {
   }
 }
 
+/** Keep the id of an import, so that its end is shown. */
+export function remember(id) {
+  store([id, ...stored().filter((other) => other !== id)]);
+}
+
 function stored() {
   try {
     return JSON.parse(localStorage.getItem(STORED) ?? "[]").filter((id) => /^[0-9a-f]{16}$/.test(id));
@@ -119,11 +127,11 @@ function store(ids) {
 }
 
 /** What an import does, as a sentence. */
-function wordsOf({ status, stage, read, refused, total, seconds_left: left, message, version }) {
-  if (status === "finished" && version) return `${version} is ready: ${message}.`;
+export function wordsOf({ kind, status, stage, read, refused, total, seconds_left: left, message, version }) {
+  if (status === "finished" && version && kind !== "issues") return `${version} is ready: ${message}.`;
   if (status !== "running") return sentence(message);
   const of = total ? ` of ${number(total, 0)}` : "";
-  const samples = read ? `: ${number(read, 0)}${of} samples` : "";
+  const samples = read ? `: ${number(read, 0)}${of} ${kind === "issues" ? "steps" : "samples"}` : "";
   const bad = refused ? `, ${number(refused, 0)} refused` : "";
   const rest = left ? `, ${duration(left)} left` : "";
   return `${stage.slice(0, 1).toUpperCase()}${stage.slice(1)}${samples}${bad}${rest}.`;

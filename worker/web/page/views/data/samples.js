@@ -1,16 +1,14 @@
 // Samples of a class: pages of a grid, drawn while they are near the window and let go afterwards.
 
-import { Problem, fetchBlob, request } from "../../lib/api.js";
-import { confirmDialog, fill, h, setText } from "../../lib/dom.js";
-import { number, pluralize } from "../../lib/format.js";
+import { fetchBlob } from "../../lib/api.js";
+import { fill, h, setText } from "../../lib/dom.js";
+import { number } from "../../lib/format.js";
 import { datasetPath } from "./data.js";
 
 const PAGE = 60;
 /** Pixels of a sample on the page, at least. */
 const SIDE = 48;
 const NEAR = "300px";
-/** Stands for "none" in the choice of a class. */
-const NOWHERE = "";
 
 /** A choice of class, and its samples. */
 export class SampleGrid {
@@ -20,49 +18,21 @@ export class SampleGrid {
   #note = h("p.note", { role: "status" });
   #observer;
   #classes;
-  #changes = new Map(); // number of a sample -> its class, NOWHERE: it is left out
-  #save = h("button.primary", { type: "button", hidden: true, click: () => this.#send() });
+  #changes;
 
-  /** `onSaved` is called once the changes were accepted; null: nothing may be changed. */
-  constructor(dataset, classes, signal, onSaved) {
+  /** `changes` are those to the version; null: nothing may be changed. */
+  constructor(dataset, classes, signal, changes) {
     this.#path = `${datasetPath(dataset)}/samples`;
     this.#signal = signal;
     this.#classes = classes;
-    this.onSaved = onSaved;
-    const change = "Click a sample, or choose it with the arrow keys and Enter, to give it another class or leave it out.";
-    const hint = onSaved && h("p.note", change);
+    this.#changes = changes;
+    const change = "Click a sample, or choose it with the arrow keys and Enter, to give it another class, leave it out or delete it.";
+    const hint = changes && h("p.note", change);
     const options = classes.map((one, label) => h("option", { value: label }, `${one.name} (${number(totalOf(one), 0)})`));
     const select = h("select", { id: "sample-class", change: () => show() }, options);
     const show = () => this.#show(Number(select.value), classes[select.value]);
-    this.element = h("div", h("label", { for: "sample-class" }, "Class"), select, hint, this.#grid, h("div.buttons", this.#save), this.#note);
+    this.element = h("div", h("label", { for: "sample-class" }, "Class"), select, hint, this.#grid, this.#note);
     show();
-  }
-
-  /** Ask about a sample: it moves to another class, or is left out. */
-  async #ask(sample, label) {
-    const own = this.#classes[label].name;
-    const names = this.#classes.map(({ name }) => h("option", { value: name, selected: name === own }, name));
-    const select = h("select", { id: "new-class" }, names, h("option", { value: NOWHERE }, "none: leave it out"));
-    const parts = [h("p", `Sample ${number(sample, 0)} is in ${own}.`), h("label", { for: "new-class" }, "Class"), select];
-    if (!(await confirmDialog("What is it?", parts, { yes: "Change", no: "Cancel" }))) return;
-    if (select.value === own) this.#changes.delete(sample);
-    else this.#changes.set(sample, select.value);
-    this.#save.hidden = !this.#changes.size;
-    setText(this.#save, `Save ${pluralize(this.#changes.size, "change")} as a new version`);
-  }
-
-  async #send() {
-    const changes = Object.fromEntries([...this.#changes].map(([sample, name]) => [sample, name || null]));
-    const path = this.#path.replace(/samples$/, "relabel");
-    this.#save.disabled = true;
-    try {
-      await request(path, { body: { changes, by: "page" } });
-      this.onSaved();
-    } catch (problem) {
-      if (!(problem instanceof Problem)) throw problem;
-      setText(this.#note, problem.message);
-    }
-    this.#save.disabled = false;
   }
 
   #show(label, one) {
@@ -109,13 +79,13 @@ export class SampleGrid {
       const rows = Math.ceil(samples.length / columns);
       const column = Math.floor((x / canvas.clientWidth) * columns);
       choose(Math.floor((y / canvas.clientHeight) * rows) * columns + column);
-      if (place < samples.length) this.#ask(samples[place], page.label);
+      if (place < samples.length) this.#changes.ask(samples[place], this.#classes[page.label].name);
     });
     canvas.addEventListener("keydown", (event) => {
       const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns }[event.key];
       if (step === undefined && event.key !== "Enter") return;
       event.preventDefault();
-      if (step === undefined) this.#ask(samples[place], page.label);
+      if (step === undefined) this.#changes.ask(samples[place], this.#classes[page.label].name);
       else choose(mark.hidden ? 0 : place + step);
     });
   }
@@ -133,7 +103,7 @@ export class SampleGrid {
       canvas.style.width = `${columns * Math.max(SIDE, width)}px`;
       page.style.height = "";
       picture.close();
-      if (this.onSaved) this.#listen(page, canvas, { samples, columns });
+      if (this.#changes) this.#listen(page, canvas, { samples, columns });
     } catch (problem) {
       if (!this.#signal.aborted) setText(this.#note, problem.message);
     }

@@ -1,0 +1,1 @@
+"""Figures of uploads and of the page "Data"."""
