@@ -23,8 +23,6 @@ PASSES: Final = 3
 """Of a validation: the first builds primitives."""
 GRID: Final = ("threads", "precision", "memory_format", "weight_gradients")
 """Fields whose combinations are recorded."""
-SINGLE: Final = ("micro_batch", "loader_workers", "interop", "affinity")
-"""Fields that are recorded as single changes of the user's own plan."""
 
 
 @dataclass

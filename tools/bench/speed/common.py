@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from pydantic import JsonValue, TypeAdapter
 
@@ -20,8 +19,6 @@ from worker.config.settings import child_environment
 
 SPEC, PLAN = TypeAdapter(TrainSpec), TypeAdapter(Plan)
 FIGURES: TypeAdapter[dict[str, float]] = TypeAdapter(dict[str, float])
-
-Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +54,6 @@ def calibrated(spec: TrainSpec) -> PlanChoice:
 def as_json(spec: TrainSpec, plan: Plan) -> dict[str, JsonValue]:
     """Return both for a request."""
     return {"spec": SPEC.dump_python(spec, mode="json"), "plan": PLAN.dump_python(plan, mode="json")}
-
-
-def from_json(value: JsonValue, kind: TypeAdapter[Kind]) -> Kind:
-    """Return what a request says of a spec or a plan."""
-    return kind.validate_json(json.dumps(value))
 
 
 def ask(module: str, request: Mapping[str, JsonValue], plan: Plan | None = None) -> dict[str, float]:
