@@ -96,13 +96,13 @@ def measure() -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     from calibration.measure.candidate import Candidate
-    from tools.bench.speed.common import PLAN, SPEC, from_json
+    from tools.bench.speed.common import PLAN, SPEC
     from training.data.dataset_store import open_dataset
     from training.models.weight_gradients import MAX_INSIDE, Geometry, convolve, weight_gradient
     from training.step.train_step import DTYPES, prepare_process
 
     asked = json.loads(sys.argv[1])
-    spec, plan = from_json(asked["spec"], SPEC), from_json(asked["plan"], PLAN)
+    spec, plan = SPEC.validate_json(json.dumps(asked["spec"])), PLAN.validate_json(json.dumps(asked["plan"]))
     prepare_process(plan)
     dtype, layout = DTYPES[plan.precision], torch.channels_last
     work: dict[str, tuple[float, Callable[[], object]]] = {}
