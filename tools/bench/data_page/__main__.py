@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error(f"there is no piece {', '.join(sorted(unknown))}; there are table, {', '.join(PIECES)}")
     pieces = [piece for piece in PIECES if piece in (asked.pieces or PIECES)]
     if asked.trial:
-        measure(pieces, Sizes(1, 2_000, 5_000_000, 60, 500, 3_000), None)
+        measure(pieces, Sizes(1, 2_000, 5_000_000, 20, 500, 600), None)
         return
     file = ResultFile(RESULTS / "data-page.jsonl", FIGURE)
     with file.measuring() as writer:
