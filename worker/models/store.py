@@ -208,9 +208,9 @@ class ModelStore:
             ArtifactError: its files are damaged, or the alias cannot be written.
         """
         path = self.path(name)
-        read = self.alias(name).current.number if expected is None else expected
+        current = self.alias(name).current.number
         with _reported(self.root), exclusive(self.root / "lock", silent):
-            alias = self._require_version(name, read)
+            alias = self._require_version(name, current if expected is None else expected)
             former = None if alias is None else alias.numbered(alias.current.former)
             if alias is None or former is None or not self._kept.has(former):
                 raise InvalidConfig(
@@ -233,12 +233,11 @@ class ModelStore:
         """
         name, at, digest = reference.partition("@")
         path = self.path(name)
+        if not path.exists():
+            self.alias(name)  # raises, with the names that there are
         with _reported(self.root), exclusive(self.root / "lock", silent):
             if not at:
-                try:
-                    path.unlink()
-                except FileNotFoundError:
-                    self.alias(name)  # raises, with the names that there are
+                path.unlink(missing_ok=True)
                 self._sweep()
                 return
             promotion = self._in_history(self.alias(name), digest)
