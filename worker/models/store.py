@@ -209,9 +209,8 @@ class ModelStore:
         """
         path = self.path(name)
         current = self.alias(name).current.number
-        read = current if expected is None else expected
         with _reported(self.root), exclusive(self.root / "lock", silent):
-            alias = self._require_version(name, read)
+            alias = self._require_version(name, current if expected is None else expected)
             former = None if alias is None else alias.numbered(alias.current.former)
             if alias is None or former is None or not self._kept.has(former):
                 raise InvalidConfig(
@@ -238,10 +237,7 @@ class ModelStore:
             self.alias(name)  # raises, with the names that there are
         with _reported(self.root), exclusive(self.root / "lock", silent):
             if not at:
-                try:
-                    path.unlink()
-                except FileNotFoundError:
-                    self.alias(name)  # raises, with the names that there are
+                path.unlink(missing_ok=True)
                 self._sweep()
                 return
             promotion = self._in_history(self.alias(name), digest)

@@ -149,6 +149,10 @@ def test_what_is_in_use_is_not_removed(store: ModelStore, trained: Callable[[str
     store.remove("production")
     with pytest.raises(UnknownAlias, match="use one of canary"):
         store.resolve("production")
+    nowhere = ModelStore(store.root / "nowhere", None)  # as where nothing was trained yet
+    for action in (lambda: nowhere.remove("production"), lambda: nowhere.rollback("production", ME, expected=1)):
+        with pytest.raises(UnknownAlias):
+            action()
     assert store.resolve("canary").job_id == "b"
     with pytest.raises(UnknownAlias):
         store.remove("production")
