@@ -45,7 +45,7 @@ MAX_WAITING: Final = 32
 BODY: Final[dict[str, JsonValue]] = {
     "requestBody": {
         "required": True,
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary", "minLength": 1}}},
     }
 }
 PNG: Final[dict[int | str, dict[str, object]]] = {
