@@ -49,8 +49,8 @@ OPTIONS = st.one_of(
 
 @pytest.mark.parametrize(("command", "arguments", "words"), [
     ("train", ["--epochs", "0"], "epochs is 0, but must be at least 1"),
-    ("enqueue", ["--epochs", "three"], "epochs is 'three', but must be a whole number"),
-    ("calibrate", ["--dataset", "minst"], "did you mean 'mnist'"),
+    ("calibrate", ["--epochs", "three"], "epochs is 'three', but must be a whole number"),
+    ("enqueue", ["--dataset", "minst"], "did you mean 'mnist'"),
     ("train", ["--job-id", "../x"], "job_id is '../x'"),
     ("enqueue", ["--set", "epoch=3"], "did you mean 'epochs'"),
     ("train", ["--set", "epochs"], "is not FIELD=VALUE"),

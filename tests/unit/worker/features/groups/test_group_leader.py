@@ -158,6 +158,18 @@ def test_one_that_differs_is_named_and_refused(tmp_path: Path) -> None:
     assert [*stage.seats.members] == ["a"]
 
 
+def test_members_leave_for_jobs_that_wait(tmp_path: Path) -> None:
+    """At a checkpoint, the last rank first; nobody joins then."""
+    stage = staged(tmp_path, 2, 4, "a", "b")
+    stage.form()
+    stage.seats.jobs = 5
+    stage.seats.members["c"] = READY
+    stage.leader.lead()
+    stage.tell("checkpoint")
+    assert [(one.worker, one.verdict) for one in stage.seats.given if one.verdict != "stays"] == [("b", "leaves")]
+    assert stage.seats.orders("c") == []
+
+
 def test_a_newcomer_is_called_at_a_checkpoint(tmp_path: Path) -> None:
     stage = staged(tmp_path, 1, 4, "a")
     stage.form()
