@@ -13,13 +13,14 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypedDict
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from calibration.cache.signature import has_bfloat16
@@ -62,6 +63,9 @@ class Run:
     seconds: float
     """Of the whole command, or until all jobs had ended."""
     failed: bool = False
+    calibration_s: float = 0.0
+    train_s: float = 0.0
+    """What the log of a command says of both; 0: nothing."""
     version: str = ""
     at: str = ""
     machine: str = ""
@@ -73,6 +77,16 @@ class Run:
 
 
 FILE: Final = ResultFile(RESULTS / "calibration-cold.jsonl", TypeAdapter(Run))
+
+
+class Told(TypedDict, total=False):
+    """Seconds in a record of the log."""
+
+    calibration_s: float
+    train_s: float
+
+
+SECONDS: Final = TypeAdapter(Told)
 
 
 def main() -> None:
@@ -113,13 +127,10 @@ def measure(deadline: Deadline) -> None:
                 print("runs are left; call it again to continue")
                 return
             writer.begin(" ".join(map(str, run.place)))
-            seconds, failed = _jobs(WORKERS[run.beside]) if run.kind == "jobs" else _beside(run)
+            done = _jobs(run) if run.kind == "jobs" else _beside(run)
             at = datetime.now(UTC).isoformat(timespec="seconds")
-            writer.append(Run(
-                kind=run.kind, beside=run.beside, number=run.number, seconds=seconds, failed=failed, version=mine,
-                at=at, machine=machine,
-            ))  # fmt: skip
-            print(f"{run.kind}, {run.beside}, {run.number}: {seconds:.1f} s{', failed' * failed}", flush=True)
+            writer.append(replace(done, version=mine, at=at, machine=machine))
+            print(f"{run.kind}, {run.beside}, {run.number}: {done.seconds:.1f} s{', failed' * done.failed}", flush=True)
 
 
 def of_version(runs: Sequence[Run], minor: str) -> list[Run]:
@@ -170,14 +181,14 @@ def _seconds(runs: Sequence[Run], kind: str, beside: str) -> list[float]:
     return [float("inf") if run.failed else run.seconds for run in sorted(mine, key=lambda run: run.number)]
 
 
-def _beside(run: Run) -> tuple[float, bool]:
-    """Return the seconds of one training command beside busy processes, and whether it failed."""
+def _beside(run: Run) -> Run:
+    """Make one training command beside busy processes."""
     with tempfile.TemporaryDirectory(prefix="cold-") as name:
         place = Path(name)
         if run.kind == "fixed":  # reads prepared data; a cold run prepares them, too
-            _train(place, "--max-steps", "5", *_fixed_plan())
+            _train(run, place, "--max-steps", "5", *_fixed_plan())
         with neighbours(int(run.beside)):
-            return _train(place, *(_fixed_plan() if run.kind == "fixed" else ()))
+            return _train(run, place, *(_fixed_plan() if run.kind == "fixed" else ()))
 
 
 def _fixed_plan() -> tuple[str, ...]:
@@ -187,12 +198,19 @@ def _fixed_plan() -> tuple[str, ...]:
     return ("--no-calibrate", *(word for value in values for word in ("--set", value)))
 
 
-def _train(place: Path, *options: str) -> tuple[float, bool]:
+def _train(run: Run, place: Path, *options: str) -> Run:
     began = time.perf_counter()
     done = subprocess.run(
         [PREFLIGHT, *TRAIN, *options], env=_environment(place), capture_output=True, check=False
     )  # fmt: skip
-    return time.perf_counter() - began, done.returncode != 0
+    seconds, told = time.perf_counter() - began, Told()
+    for line in (done.stdout + done.stderr).splitlines():
+        with suppress(ValidationError):
+            told |= SECONDS.validate_json(line)
+    return replace(
+        run, seconds=seconds, failed=done.returncode != 0, calibration_s=told.get("calibration_s", 0.0),
+        train_s=told.get("train_s", 0.0),
+    )  # fmt: skip
 
 
 def _environment(place: Path) -> dict[str, str]:
@@ -200,8 +218,9 @@ def _environment(place: Path) -> dict[str, str]:
     return {**os.environ, **directories, "PREFLIGHT_REPORT": "off", "PREFLIGHT_LOG_FORMAT": "json"}
 
 
-def _jobs(workers: tuple[tuple[str, ...], ...]) -> tuple[float, bool]:
-    """Return the seconds in which workers with these options, each with its own cache, end all jobs."""
+def _jobs(run: Run) -> Run:
+    """Have workers, each with its own cache, end all jobs."""
+    workers = WORKERS[run.beside]
     with redis_server() as url, tempfile.TemporaryDirectory(prefix="cold-") as name, ExitStack() as stack:
         client = Client(url)
         job = {"type": JOB_TYPE, "dataset": "mnist", "model": "cnn", "epochs": JOB_EPOCHS}
@@ -215,7 +234,7 @@ def _jobs(workers: tuple[tuple[str, ...], ...]) -> tuple[float, bool]:
             worker.wait()
         taken = time.perf_counter() - began
         states = [client.status(f"job-{number}").status for number in range(JOBS)]
-    return taken, states != ["finished"] * JOBS
+    return replace(run, seconds=taken, failed=states != ["finished"] * JOBS)
 
 
 @contextmanager

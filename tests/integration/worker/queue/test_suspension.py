@@ -77,7 +77,8 @@ def test_a_suspension_is_shown(settings: Settings, raw: Redis, monkeypatch: pyte
     assert run("jobs").stderr == ""
     suspend(raw)
     assert read_overview(raw, "preflight") == Overview(
-        queue="preflight", depth=0, running=0, suspended=True, workers=()
-    )
+        queue="preflight", depth=0, running=0, suspended=True, workers=(),
+        notice="Workers are suspended and take no job; `rq resume` ends it.",
+    )  # fmt: skip
     assert run("jobs").stderr == "workers are suspended and take no job; `rq resume` ends it\n"
     assert "warn  suspended" in run("doctor").stdout

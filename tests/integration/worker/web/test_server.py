@@ -483,6 +483,7 @@ def test_openapi_describes_every_route(service: Service) -> None:
         "/v1/models/{alias}/rollback",
         "/v1/choices", "/v1/check", "/v1/jobs/{job_id}/notes", "/v1/advice/{reason}",
         "/v1/datasets", "/v1/datasets/{name}", "/v1/datasets/{name}/samples", "/v1/datasets/{name}/relabel",
+        "/v1/datasets/{name}/samples/{sample}", "/v1/datasets/{name}/issues", "/v1/datasets/{name}/duplicates",
         "/v1/imports/{import_id}", "/v1/imports/{import_id}/events", "/v1/imports/{import_id}/cancel",
         "/metrics", "/healthz", "/readyz",
     }  # fmt: skip

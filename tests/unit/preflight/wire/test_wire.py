@@ -91,7 +91,6 @@ def test_whole_numbers_may_be_written_with_a_fraction() -> None:
     ("augmentation", {"rotate": 3}, "'rotate' is not a field (did you mean 'rotate_degrees'?)"),
     ("augmentation", 3, "augmentation is 3, but must be an object"),
     ("plan", {"threads": 0}, "plan.threads is 0, but must be at least 1"),
-    ("plan", {"prefetch_factor": 2}, "prefetch_factor needs loader_workers of at least 1"),
     ("plan", {"treads": 1}, "'treads' is not a field (did you mean 'threads'?)"),
     ("workers", 0, "workers is 0, but must be at least 1"),
     ("workers", 10**6, "workers is 1000000, but must be at most 64"),

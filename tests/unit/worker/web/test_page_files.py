@@ -188,3 +188,18 @@ def test_a_file_is_sent_compressed_and_only_once() -> None:
 def asked(**headers: str) -> Request:
     raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     return Request({"type": "http", "headers": raw})
+
+
+def test_each_name_that_a_module_imports_is_exported() -> None:
+    """A browser finds out only where the name is used: a dialog stays closed."""
+    sources = {path: path.read_text() for path in PAGE.rglob("*.js") if "vendor" not in path.parts}
+    declared = r"^export (?:async )?(?:function\*?|const|class|let) ([\w$]+)"
+    exported = {path: set(re.findall(declared, source, re.MULTILINE)) for path, source in sources.items()}
+    missing = []
+    for path, source in sources.items():
+        for names, where in re.findall(r'import \{([^}]*)\} from "(\.[^"]+)"', source):
+            target = (path.parent / where).resolve()
+            wanted = {name.split(" as ")[0].strip() for name in names.split(",")} - {""}
+            missing += [f"{path.name}: {name} of {target.name}" for name in wanted - exported.get(target, wanted)]
+    assert len(sources) > 20
+    assert missing == []

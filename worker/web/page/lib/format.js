@@ -41,6 +41,13 @@ export function duration(value) {
   return `${number(Math.floor(whole / 86400), 0)}${THIN}days`;
 }
 
+/** A duration that is known roughly: about 40 s, about 12 min. */
+export function roughly(value) {
+  if (value < 90) return `about ${Math.max(1, Math.round(value))}${THIN}s`;
+  const minutes = Math.round(value / 60);
+  return minutes < 90 ? `about ${minutes}${THIN}min` : `about ${Math.floor(minutes / 60)}${THIN}h ${minutes % 60}${THIN}min`;
+}
+
 /** The age of a time stamp in its largest unit: 12 s ago. */
 export function age(ts) {
   const past = Math.max(0, Date.now() / 1000 - ts);
