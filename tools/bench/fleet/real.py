@@ -1,4 +1,4 @@
-"""Real workers: `preflight worker` in forks of one process, as several processes of one container are.
+"""Real workers: `preflight worker` in forks of one process.
 
 python -m tools.bench.fleet.real COUNT
 """
@@ -31,7 +31,7 @@ def real_workers(redis: Redis, url: str, count: int, directory: Path) -> Iterato
     settings = load(
         redis_url=url, state_dir=directory / "state", artifact_dir=directory / "artifacts",
         cache_dir=directory / "cache", data_dir=directory / "data", standby="off",
-        report="off",
+        report="off", packing="off",  # those of a fleet are alone in their containers, and wait for no other's turn
     )  # fmt: skip
     with (directory / "workers.log").open("ab") as log:
         process = subprocess.Popen(
