@@ -18,9 +18,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final, Literal, TypedDict
+from typing import Final, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from calibration.cache.signature import has_bfloat16
@@ -79,14 +79,8 @@ class Run:
 FILE: Final = ResultFile(RESULTS / "calibration-cold.jsonl", TypeAdapter(Run))
 
 
-class Told(TypedDict, total=False):
-    """Seconds in a record of the log."""
-
-    calibration_s: float
-    train_s: float
-
-
-SECONDS: Final = TypeAdapter(Told)
+RECORD: Final = TypeAdapter(dict[str, JsonValue])
+"""A line of the log."""
 
 
 def main() -> None:
@@ -203,10 +197,11 @@ def _train(run: Run, place: Path, *options: str) -> Run:
     done = subprocess.run(
         [PREFLIGHT, *TRAIN, *options], env=_environment(place), capture_output=True, check=False
     )  # fmt: skip
-    seconds, told = time.perf_counter() - began, Told()
+    seconds, told = time.perf_counter() - began, dict[str, float]()
     for line in (done.stdout + done.stderr).splitlines():
         with suppress(ValidationError):
-            told |= SECONDS.validate_json(line)
+            found = RECORD.validate_json(line)
+            told |= {name: value for name, value in found.items() if isinstance(value, float)}
     return replace(
         run, seconds=seconds, failed=done.returncode != 0, calibration_s=told.get("calibration_s", 0.0),
         train_s=told.get("train_s", 0.0),
