@@ -10,6 +10,7 @@ from typing import Final
 
 from preflight.container.cgroups import Files, cgroup_mounts, own_cgroup
 from preflight.container.counters import SystemCounters
+from preflight.container.interference import CounterSample
 from preflight.container.resources import MemoryUse, quotas
 from training.prediction import Speeds, slowdown
 
@@ -104,8 +105,8 @@ class LimitWatch:
         self._threads = 0 if shared is None else threads or shared.now()
         self._more = 0
         """Threads that the last look found, where they are more than before."""
-        self._counters = SystemCounters(root, shares=shares)
-        self._counted = self._counters.sample()
+        self._counters: SystemCounters | None = None
+        self._counted: CounterSample | None = None
         """When the last look found more threads."""
         files = Files(root)
         self._root = root
@@ -137,11 +138,12 @@ class LimitWatch:
             return None
         before, found = self._threads, self._shared.now()
         if found > before:
+            self._counters = self._counters or SystemCounters(self._root, shares=self._shares)
             is_first, self._more = found != self._more, found
             counted, self._counted = self._counted, self._counters.sample()
-            free = self._counted.since(counted).free
-            if is_first:
+            if is_first or counted is None:
                 return None
+            free = self._counted.since(counted).free
             found = found if free is None else max(before, min(found, free))
         else:
             self._more = 0
