@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -25,7 +24,6 @@ from PIL import Image, ImageFilter
 from support.files.photographs import photograph
 
 from preflight import Recognizer
-from tools.bench.lines import Deadline
 from tools.bench.pieces import Bench, Row
 from tools.bench.record import judged
 from training.artifacts.loading import find, load
@@ -161,11 +159,5 @@ BENCH: Final = Bench(
 )  # fmt: skip
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print."""
-    parsed = BENCH.parser(__doc__).parse_args(arguments)
-    BENCH.run(parsed.parts, Deadline.after(parsed.minutes))
-
-
 if __name__ == "__main__":
-    main()
+    BENCH.main(__doc__)

@@ -41,6 +41,11 @@ class Bench:
     leaves_out: str
     parts: Mapping[str, Callable[[], Sequence[Row]]]
 
+    def main(self, description: str | None, arguments: Sequence[str] | None = None) -> None:
+        """Be the command: measure the parts that it names, and print."""
+        asked = self.parser(description).parse_args(arguments)
+        self.run(asked.parts, Deadline.after(asked.minutes))
+
     def parser(self, description: str | None) -> argparse.ArgumentParser:
         """Return the parser of a command that runs parts."""
         parser = argparse.ArgumentParser(

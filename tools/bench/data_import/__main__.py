@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -30,7 +29,6 @@ from PIL import Image
 
 from tools.bench.data_import.common import mnist, turns, work_directory
 from tools.bench.data_import.trained import calibration, epoch, large, photographs
-from tools.bench.lines import Deadline
 from tools.bench.pieces import Bench, Row
 from tools.bench.record import judged
 
@@ -207,11 +205,5 @@ BENCH: Final = Bench(
 )  # fmt: skip
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print."""
-    parsed = BENCH.parser(__doc__).parse_args(arguments)
-    BENCH.run(parsed.parts, Deadline.after(parsed.minutes))
-
-
 if __name__ == "__main__":
-    main()
+    BENCH.main(__doc__)

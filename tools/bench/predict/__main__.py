@@ -12,10 +12,8 @@ import json
 import statistics
 import threading
 import time
-from collections.abc import Sequence
 from typing import Final
 
-from tools.bench.lines import Deadline
 from tools.bench.pieces import Bench, Row
 from tools.bench.predict.beside_training import training
 from tools.bench.predict.scene import ALIAS, ME, Connection, Target, picture, resident, scene
@@ -189,11 +187,5 @@ BENCH: Final = Bench(
 )  # fmt: skip
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print."""
-    parsed = BENCH.parser(__doc__).parse_args(arguments)
-    BENCH.run(parsed.parts, Deadline.after(parsed.minutes))
-
-
 if __name__ == "__main__":
-    main()
+    BENCH.main(__doc__)
