@@ -26,6 +26,7 @@ from training.importing.erasing import Erasure
 from training.importing.run import Progress
 from training.process.child_main import die_with_parent
 from training.process.interrupts import release, set_stop_handler
+from training.process.priority import use_idle_priority
 from worker.config.settings import Settings, load
 from worker.events.logging import configure
 from worker.imports.records import Imports, ImportState
@@ -35,7 +36,6 @@ from worker.jobs.local.import_options import import_options
 from worker.jobs.local.importing import Asked, import_local, relabel_local, remove_local
 from worker.queue.imports.room import limit_memory
 from worker.queue.loop.datasets import DatasetsChore
-from worker.queue.maintenance.extras_room import use_idle_priority
 from worker.state.control import Interrupted, StopSignal
 
 if TYPE_CHECKING:

@@ -113,6 +113,7 @@ class ImportsChore:
                 with held_back():
                     self._process = subprocess.Popen(
                         [*command, str(os.getpid())], env=service_environment(self._settings), stdin=subprocess.DEVNULL,
+                        start_new_session=True,  # of which it lowers the priority
                     )  # fmt: skip
             except OSError as error:
                 self._log.warning("import_retry", message=f"no process could be started ({error.strerror})")

@@ -4,7 +4,6 @@ They begin beside a job only where half of the memory is free, and at least `MIN
 memory is measured several times a second; below half of that they give way and run when the worker is idle.
 """
 
-import os
 from typing import Final
 
 from preflight.container.resources import MemoryUse, Resources
@@ -12,7 +11,6 @@ from preflight.container.resources import MemoryUse, Resources
 MIN_FREE_BYTES: Final = 2 << 30
 """The largest extra, an ONNX export, takes about half of it."""
 MIN_CORES: Final = 2
-LOWEST_NICENESS: Final = 19
 
 
 def may_run_beside(resources: Resources) -> bool:
@@ -25,11 +23,3 @@ def may_run_beside(resources: Resources) -> bool:
 def must_give_way(memory: MemoryUse) -> bool:
     """Whether extras that run beside a job have to end."""
     return memory.limit - (memory.bytes() or 0) < max(MIN_FREE_BYTES, memory.limit // 2) // 2
-
-
-def use_idle_priority() -> None:
-    """Let this process and its children have the processor time that nobody else wants."""
-    try:
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    except OSError:  # forbidden, or a kernel without it
-        os.nice(LOWEST_NICENESS)

@@ -16,6 +16,7 @@ from preflight.redis import keys
 from preflight.redis.retry import retry_until_available
 from preflight.redis.untrusted.reads import read_fields
 from training.process.fork_server.client import ForkServer
+from training.process.priority import use_idle_priority
 from worker.broker.fencing import Fence, Superseded
 from worker.events.log_sink import LogSink
 from worker.events.redis_sink import RedisSink
@@ -25,7 +26,7 @@ from worker.jobs.outcome import stored_result
 from worker.jobs.stages.extras import add_extras, without_told
 from worker.jobs.stages.pending_extras import FILE_NAME, ExtrasFile, PendingExtras, pending_attempts, read_pending
 from worker.jobs.worker_context import WorkerContext
-from worker.queue.maintenance.extras_room import must_give_way, use_idle_priority
+from worker.queue.maintenance.extras_room import must_give_way
 from worker.state.control import Interrupted
 from worker.state.paths import JOBS, open_paths
 from worker.state.spool import Spool
