@@ -76,6 +76,8 @@ class TrainingRequest:
     """Of the container; None: all of it."""
     processors: Path | None = None
     """File with the number of processors that other trainings of the host leave to this one; None: none shares them."""
+    frugal: bool = False
+    """Whether memory ran out before."""
     normalization: tuple[float, float] | None = None
     """Mean and standard deviation of the pixels that the network expects; None: those of the training images."""
     fine_tuning: bool = False
@@ -109,7 +111,7 @@ def train(
 
     shared = _shared(request, prediction=request.prediction)
     threads = request.plan.threads if shared is None else shared.now()
-    prepare_process(replace(request.plan, threads=min(threads, request.plan.threads)))
+    prepare_process(replace(request.plan, threads=min(threads, request.plan.threads)), frugal=request.frugal)
     store = open_dataset(request.store)
     if request.normalization is not None:
         mean, std = request.normalization

@@ -38,10 +38,15 @@ def _make_deterministic(wanted: bool, *, compiled: bool) -> None:
         torch.set_deterministic_debug_mode("error" if wanted else "default")
 
 
-def prepare_process(plan: Plan) -> None:
-    """Apply what a plan sets for the whole process; call once, before the first parallel work."""
+def prepare_process(plan: Plan, *, frugal: bool = False) -> None:
+    """Apply what a plan sets for the whole process; call once, before the first parallel work.
+
+    `frugal`: freed memory goes back to the kernel at once; a tuned malloc keeps it, and several times as much where
+    small tensors come to lie in what large ones have left.
+    """
     pin(plan)
-    tune_allocator()
+    if not frugal:
+        tune_allocator()
     torch.set_num_threads(plan.threads)
     torch.set_num_interop_threads(plan.interop)
 

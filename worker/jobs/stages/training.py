@@ -58,6 +58,8 @@ class TrainingRun:
     records: RecordForwarder = field(init=False)
     _resumed: bool = field(default=False, init=False)
     """Whether the last child had a checkpoint to resume from."""
+    _frugal: bool = field(default=False, init=False)
+    """Whether memory ran out before."""
     _was_alone: bool = field(default=False, init=False)
     """Whether it waited for other jobs to end, after memory ran out while they shared it."""
 
@@ -130,7 +132,7 @@ class TrainingRun:
             checkpoints=context.paths.attempt, checkpoint_seconds=context.settings.checkpoint_seconds,
             resume=resume, verified=context.digests.known(), max_parameters=context.settings.max_parameters,
             prediction=prediction, processors=context.processors.file,
-            profile=self.job.profile, trace=self.job.trace, share=self.resources.share, seat=seat,
+            profile=self.job.profile, trace=self.job.trace, share=self.resources.share, seat=seat, frugal=self._frugal,
             normalization=(self.store.mean, self.store.std), fine_tuning=self.parent is not None,
             parent=self.parent.weights if self.parent else None,
         )  # fmt: skip
@@ -236,7 +238,7 @@ class TrainingRun:
         if smaller is None or halvings == MAX_HALVINGS:
             tried = f"{halvings} times smaller micro-batches did not help" if halvings else "it cannot be halved"
             raise OutOfMemory(f"{error.message}; micro_batch is {plan.micro_batch}, {tried}") from error
-        self.plan = smaller
+        self.plan, self._frugal = smaller, True
         differs = (
             ", so that the weights will differ from those of an undisturbed run" if self.spec.deterministic else ""
         )

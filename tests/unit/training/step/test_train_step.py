@@ -220,6 +220,23 @@ prepare_process(Plan({plan}))
     assert int(tuned) < int(untuned) / 10
 
 
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
+@pytest.mark.parametrize(("frugal", "kept_mib"), [(False, 200), (True, 0)])
+def test_a_frugal_process_gives_back_what_it_frees(frugal: bool, kept_mib: int) -> None:
+    """After memory ran out, the next process of a training may not keep what it no longer needs."""
+    program = f"""
+import torch
+from preflight.contract.plan import Plan
+from preflight.container.resources import status_sizes
+from training.step.train_step import prepare_process
+prepare_process(Plan(threads=1, micro_batch=1), frugal={frugal})
+before = status_sizes()["VmRSS"]
+torch.ones(50 << 20)
+print((status_sizes()["VmRSS"] - before) >> 20)
+"""
+    assert int(run(program)[0]) == pytest.approx(kept_mib, abs=20)
+
+
 def test_a_plan_sets_the_whole_process() -> None:
     """Threads of both kinds are those of the plan."""
     program = """
