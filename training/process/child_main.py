@@ -56,7 +56,7 @@ def serve_request(body: TypeAdapter[Body], task: Callable[[Body, JournalWriter, 
     notify_fd, parent = (*map(int, more), None, None)[:2]
     if parent is not None:
         die_with_parent(parent)
-    lower_session()  # this process leads a new one
+    lower_session()  # a new one, which this process leads
     request = CHILD_REQUEST.validate_json(Path(path).read_bytes())
     set_process_name(request.task)
     join_cgroup(request.procs)
