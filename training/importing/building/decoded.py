@@ -65,7 +65,7 @@ class DecodedRows:
         for begin, end in zip(bounds, [*bounds[1:], len(order)], strict=True):
             places = order[begin:end]
             shard = int(shards[places[0]])
-            images[places] = self._images(shard)[wanted[places] - self.starts[shard]]
+            images[places] = self._images(shard).take(wanted[places] - self.starts[shard], 0)
         return images
 
     def _images(self, shard: int) -> Images:

@@ -14,11 +14,15 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from training.importing.rows import TABLES, Images, Rows
+from training.importing.rows import TABLES, THUMB, Images, Rows
 
 NEIGHBOURS: Final = 3
 """Rows after it with which each row of a bucket is compared."""
-THUMBS: Final = 3.0
+THUMBS: Final = 3
+FURTHEST: Final = THUMBS * THUMB * THUMB
+"""Sum of the differences of two thumbnails from which they are not near."""
+SUM_AT, WORD_AT, ROWS = np.uint64(24), np.uint64(40), np.uint64((1 << 24) - 1)
+"""Where the sum of a thumbnail (14 bits) and a word of the hash (`BITS`) lie in 64 bits, behind the row's number."""
 PIXELS: Final = 0.06
 CONFIRMED: Final = 4096
 """Pairs whose pixels are compared at a time."""
@@ -52,8 +56,12 @@ def find_duplicates(rows: Rows, pixels: Callable[[Index], Images]) -> Duplicates
 
 
 def _first_equal(rows: Rows) -> Index:
-    order = np.lexsort((np.arange(len(rows)), rows["content"][:, 1], rows["content"][:, 0]))
-    content = rows["content"][order]
+    content = rows["content"].copy()
+    order = np.argsort(content[:, 0], kind="stable")
+    content = content[order]
+    if ((content[1:, 0] == content[:-1, 0]) & (content[1:, 1] != content[:-1, 1])).any():  # by chance in 64 bits
+        order = np.lexsort((rows["content"][:, 1], rows["content"][:, 0]))
+        content = rows["content"][order]
     begins = np.ones(len(rows), bool)
     begins[1:] = (content[1:] != content[:-1]).any(1)
     starts = np.flatnonzero(begins)
@@ -66,22 +74,32 @@ def _candidates(rows: Rows) -> Index:
     """Return pairs [P, 2] of rows with nearly equal thumbnails."""
     found = [np.empty(0, np.int64)]
     count = len(rows)
-    thumbs = rows["thumb"].astype(np.int16)
-    sums = thumbs.sum(1)
+    thumbs = rows["thumb"].copy()
+    sums = thumbs.sum(1, dtype=np.uint64)
     for table in range(TABLES):
-        words = rows["hash"][:, table]
-        order = np.lexsort((sums, words))
-        ordered = words[order]
+        # One number for word, sum and row, by which one sort orders them: several times as fast as `lexsort`.
+        keys = rows["hash"][:, table].astype(np.uint64) << WORD_AT | sums << SUM_AT | np.arange(count, dtype=np.uint64)
+        keys.sort()
+        words, order = keys >> WORD_AT, (keys & ROWS).astype(np.int64)
+        total = sums[order].astype(np.int64)
         for step in range(1, NEIGHBOURS + 1):
-            same = np.flatnonzero(ordered[step:] == ordered[:-step])
+            near = (words[step:] == words[:-step]) & (total[step:] - total[:-step] < FURTHEST)
+            same = np.flatnonzero(near)
             left, right = order[same], order[same + step]
-            close = abs(sums[left] - sums[right]) < THUMBS * thumbs.shape[1]
-            left, right = left[close], right[close]
-            near = abs(thumbs[left] - thumbs[right]).mean(1) < THUMBS if len(left) else close[:0]
+            near = _distances(thumbs, left, right) < FURTHEST
             low, high = np.minimum(left[near], right[near]), np.maximum(left[near], right[near])
-            found.append(low.astype(np.int64) * count + high)
+            found.append(low * count + high)
     pairs = np.unique(np.concatenate(found))
     return np.stack((pairs // max(1, count), pairs % max(1, count)), 1)
+
+
+def _distances(thumbs: Images, left: Index, right: Index) -> npt.NDArray[np.int64]:
+    """Return the sums of the differences of thumbnails."""
+    one, other = thumbs.take(left, 0), thumbs.take(right, 0)
+    distances: npt.NDArray[np.int64] = np.einsum(
+        "ij->i", np.maximum(one, other) - np.minimum(one, other), dtype=np.int64
+    )
+    return distances
 
 
 def _spread(images: Images) -> npt.NDArray[np.float64]:

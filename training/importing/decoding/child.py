@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final
 
 from preflight.pictures.decoding import Unusable
-from training.importing.decoding.earlier import open_earlier
 from training.importing.decoding.progress import Progress
 from training.importing.decoding.readers import READERS, probe_shard, read_files
 from training.importing.decoding.task import Task
@@ -60,6 +59,8 @@ def _serve(task: Task, progress: Progress, work: Path) -> dict[str, object]:
             probes = [(one.height, one.width, one.colour, one.paper) for one in probe_shard(shard, progress)]
             return {"name": name, "probes": probes, "refused": progress.refused}
         if shard.kind == "files" and task.earlier is not None:
+            from training.importing.decoding.earlier import open_earlier  # imports twice what all else here does
+
             result = read_files(shard, task.form, progress, open_earlier(*task.earlier))
         else:
             result = READERS[shard.kind](shard, task.form, progress)

@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from PIL import Image
@@ -14,11 +14,13 @@ from PIL import Image
 from preflight.pictures.decoding import Probe, Unusable, decode, fit, probe, probe_pixels
 from preflight.pictures.form import Form
 from training.importing.decoding import arrays, parquet, pixels
-from training.importing.decoding.earlier import Earlier
 from training.importing.decoding.progress import Progress
 from training.importing.form import MAX_PICTURE_BYTES
 from training.importing.rows import MODES, ROW, Batch, source_key, text_hash
 from training.importing.shards import Kind, Shard
+
+if TYPE_CHECKING:
+    from training.importing.decoding.earlier import Earlier
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,8 +9,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from redis.exceptions import RedisError
-
 from preflight import Client
 from preflight.config.secrets import redact_urls
 from preflight.errors import InvalidConfig
@@ -137,6 +135,8 @@ def remove_local(reference: str, settings: Settings, *, force: bool) -> list[Ver
     Raises:
         InvalidConfig: there is no such data set, or a job needs it; or, without `force`, Redis cannot be asked.
     """
+    from redis.exceptions import RedisError  # not for imports, which it would slow down
+
     catalog, shared = catalogs(settings)
     asked = Reference.parse(reference)
     catalog.find(reference)
