@@ -3,12 +3,12 @@
     python -m tools.bench.data_import [PART ...] [--minutes N]
 
 `png`: 60,000 digits as PNG in class folders, imported with checks and hashes, beside torchvision's ImageFolder with a
-DataLoader of two workers that reads them once, both without what a program takes to begin. `csv`: Kaggle's table of 42,000 digits as a whole command, beside
-pandas.read_csv alone (pyarrow's reader where pandas is not installed). `npz`, `parquet`: without the command's start,
-beside reading their bytes and decoding alone in one process. `epoch`, `calibration`: the same on imported and on
-built-in data. `large`: data of twice the memory limit beside data that fit. `photographs`: from the files to a result.
-Sides take turns; medians. Real MNIST is read from PREFLIGHT_DATA_DIR. `calibration` takes ten minutes, `large` eight,
-each of the others two.
+DataLoader of two workers that reads them once, both without what a program takes to begin. `csv`: Kaggle's table of
+42,000 digits as a whole command, beside pandas.read_csv alone (pyarrow's reader where pandas is not installed). `npz`,
+`parquet`: without the command's start, beside reading their bytes and decoding alone in one process. `epoch`,
+`calibration`: the same on imported and on built-in data. `large`: data of twice the memory limit beside data that fit.
+`photographs`: from the files to a result. Sides take turns; medians. Real MNIST is read from PREFLIGHT_DATA_DIR.
+`calibration` takes ten minutes, `large` eight, each of the others two.
 """
 
 import io

@@ -24,8 +24,8 @@ FURTHEST: Final = THUMBS * THUMB * THUMB
 SUM_AT, WORD_AT, ROWS = np.uint64(24), np.uint64(40), np.uint64((1 << 24) - 1)
 """Where the sum of a thumbnail (14 bits) and a word of the hash (`BITS`) lie in 64 bits, behind the row's number."""
 PIXELS: Final = 0.06
-CONFIRMED: Final = 4096
-"""Pairs whose pixels are compared at a time."""
+CONFIRMED: Final = 8 << 20
+"""Bytes of pictures that are compared with as many others at a time."""
 
 Index = npt.NDArray[np.int64]
 
@@ -47,10 +47,11 @@ def find_duplicates(rows: Rows, pixels: Callable[[Index], Images]) -> Duplicates
     pairs = _candidates(rows[alone])
     near = alone[pairs]
     kept = [near[:0]]
-    for start in range(0, len(near), CONFIRMED):
-        some = near[start : start + CONFIRMED]
-        left, right = pixels(some[:, 0]), pixels(some[:, 1])
-        difference = abs(left.astype(np.int16) - right).reshape(len(some), -1).mean(1)
+    step = max(1, CONFIRMED // pixels(near[:1, 0]).nbytes) if len(near) else 1
+    for start in range(0, len(near), step):
+        some = near[start : start + step]
+        left, right = (pixels(each).reshape(len(some), -1) for each in some.T)
+        difference = (np.maximum(left, right) - np.minimum(left, right)).mean(1)
         kept.append(some[difference < np.maximum(0.5, PIXELS * _spread(left))])
     return Duplicates(first, np.concatenate(kept))
 
@@ -102,8 +103,8 @@ def _distances(thumbs: Images, left: Index, right: Index) -> npt.NDArray[np.int6
     return distances
 
 
-def _spread(images: Images) -> npt.NDArray[np.float64]:
-    """Return the mean distance of the pixels of each picture from their median: in a drawing, the share of its ink."""
-    flat = images.reshape(len(images), -1)
-    spread: npt.NDArray[np.float64] = abs(flat - np.median(flat, axis=1, keepdims=True)).mean(1)
+def _spread(flat: Images) -> npt.NDArray[np.float64]:
+    """Return the mean distance of pixels [N, P] of pictures from their median: in a drawing, the share of its ink."""
+    twice = (2 * np.median(flat, axis=1, keepdims=True)).astype(np.int16)  # halves come of an even number of pixels
+    spread: npt.NDArray[np.float64] = abs(2 * flat.astype(np.int16) - twice).mean(1) / 2
     return spread
