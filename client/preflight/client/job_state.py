@@ -146,7 +146,7 @@ def read_job(redis: Redis, given_id: str, queue: Queue | None = None, rq_id: str
     return record if waiting is None else read_jobs(redis, {given_id: waiting})[0]
 
 
-def read_jobs(redis: Redis, ids: Mapping[str, str], own_fields: Sequence[str] = STATE_FIELDS) -> list[JobRecord]:
+def read_jobs(redis: Redis, ids: Mapping[str, str], own_fields: tuple[str, ...] = STATE_FIELDS) -> list[JobRecord]:
     """Return a record for each job id, in one round trip per `PAGE_SIZE` jobs, or two where RQ has other ids.
 
     Args:
@@ -188,7 +188,7 @@ def _asked(_: str, arguments: Sequence[object]) -> dict[str, JsonValue]:
     return {"dataset": spec.dataset, "model": spec.model, "request": request_of(job)}
 
 
-def _read_page(redis: Redis, page: Sequence[tuple[str, str]], own_fields: Sequence[str]) -> list[JobRecord]:
+def _read_page(redis: Redis, page: Sequence[tuple[str, str]], own_fields: tuple[str, ...]) -> list[JobRecord]:
     states = [(keys.state(job_id), own_fields) for job_id, _ in page]
     found = _read_fields(redis, [*states, *((keys.rq_job(rq_id), RQ_FIELDS) for _, rq_id in page)])
     records = [
@@ -206,11 +206,12 @@ def _read_page(redis: Redis, page: Sequence[tuple[str, str]], own_fields: Sequen
     return [renewed.get(record.job_id, record) for record in records]
 
 
-def _read_fields(redis: Redis, reads: Sequence[tuple[str, Sequence[str]]]) -> list[dict[str, str]]:
+def _read_fields(redis: Redis, reads: Sequence[tuple[str, tuple[str, ...]]]) -> list[dict[str, str]]:
     """Return the fields of hashes, in one round trip; none of a key of another type."""
     pipe = redis.pipeline(transaction=False)
+    encoded = {names: [name.encode() for name in names] for _, names in reads}  # once, not by redis-py for each key
     for key, names in reads:
-        pipe.hmget(key, names)
+        pipe.hmget(key, encoded[names])
     replies: list[object] = pipe.execute(raise_on_error=False)
     for reply in replies:
         if isinstance(reply, NoPermissionError):

@@ -29,6 +29,8 @@ PROTOCOL: Final = 2
 class Decoder(Protocol):
     """Decodes values, where a connection is to do so."""
 
+    decode_responses: bool
+
     def decode(self, value: object, force: bool = False) -> object:
         """Return a value as it is returned to the caller."""
 
@@ -65,7 +67,7 @@ class _Bounded(BaseParser):
                 "`redis-cli --bigkeys` or `--memkeys`, and remove them",
             )  # fmt: skip
         encoder = self._encoder
-        return value if not decode or encoder is None else _decoded(value, encoder)
+        return value if not decode or encoder is None or not encoder.decode_responses else _decoded(value, encoder)
 
 
 def _decoded(value: object, encoder: Decoder) -> object:
@@ -108,6 +110,13 @@ class BoundedParser(_Bounded):
     def read_response(self, disable_decoding: bool = False, timeout: object = None) -> object:
         """Return the next reply; raises as redis-py's own parsers, and `OversizedReply`."""
         self._begin()
+        value = self._replies.read()
+        if value is INCOMPLETE:
+            value = self._receive(timeout)
+        return self._finish(value, decode=not disable_decoding)
+
+    def _receive(self, timeout: object) -> object:
+        """Return the next reply, of which the rest has not arrived."""
         connected = self._socket
         before = None if connected is None else connected.gettimeout()
         if connected is not None and isinstance(timeout, int | float):
@@ -121,7 +130,7 @@ class BoundedParser(_Bounded):
         finally:
             if connected is not None and connected.fileno() >= 0:
                 connected.settimeout(before)
-        return self._finish(value, decode=not disable_decoding)
+        return value
 
 
 class AsyncConnected(Protocol):

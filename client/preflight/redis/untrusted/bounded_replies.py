@@ -144,9 +144,8 @@ class ReplyReader:
             return INCOMPLETE
         self._at = stop + 2
         self._kept += size
-        for kept, largest in self._limits.tiers:
-            if self._kept > kept:
-                self._largest = min(self._largest, largest)
+        if self._kept > self._limits.tiers[0][0]:
+            self._largest = min(largest for kept, largest in self._limits.tiers if self._kept > kept)
         return self._buffer[start:stop]
 
     def _begin_list(self, length: int) -> object:
