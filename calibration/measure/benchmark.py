@@ -19,10 +19,10 @@ from preflight.container.resources import binding_quota, status_sizes
 from preflight.container.work_clock import WorkClock
 from preflight.contract.plan import Plan
 from preflight.contract.spec import TrainSpec
+from preflight.tuner.settings import trim_malloc
 from training.data.dataset_store import PreparedDataset
 from training.loop.evaluate import evaluate_together
 from training.step.train_step import TrainStep
-from training.system.allocator import trim_allocator
 from training.system.reference_workload import time_reference_workload
 
 AT_ONCE: Final = 2
@@ -139,12 +139,12 @@ class Benchmarker:
     def clear(self) -> None:
         """Delete every candidate; their loader workers end, and their memory is no part of the next peak."""
         self._candidates.clear()
-        trim_allocator()
+        trim_malloc()
 
     def _begin(self, plan: Plan, samples: int) -> Candidate:
         while len(self._candidates) >= AT_ONCE:
             del self._candidates[next(iter(self._candidates))]
-        trim_allocator()
+        trim_malloc()
         spec = replace(self._spec, batch_size=samples)
         return Candidate(spec, replace(plan, micro_batch=min(plan.micro_batch, samples)), self._store)
 

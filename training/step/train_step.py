@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from preflight.contract.plan import Plan
 from preflight.contract.spec import TrainSpec
+from preflight.tuner.settings import set_malloc, trim_malloc
 from training.artifacts.loading import InitialWeights
 from training.group import ALONE, Group
 from training.models.ensemble import ensemble_size
@@ -21,7 +22,6 @@ from training.optim.schedule import learning_rate
 from training.process.launch import pin
 from training.step.device import Computing, Gpu, decide
 from training.step.profiler import PhaseCallback, no_timer
-from training.system.allocator import trim_allocator, tune_allocator
 
 BATCH_NORMS: Final = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -46,7 +46,7 @@ def prepare_process(plan: Plan, *, frugal: bool = False) -> None:
     """
     pin(plan)
     if not frugal:
-        tune_allocator()
+        set_malloc(tuned=True)
     torch.set_num_threads(plan.threads)
     torch.set_num_interop_threads(plan.interop)
 
@@ -145,7 +145,7 @@ class TrainStep:
         if plan.threads != torch.get_num_threads():
             torch.set_num_threads(plan.threads)
         if smaller:
-            trim_allocator()
+            trim_malloc()
 
     def run(self, images: Tensor, labels: Tensor, rate: float) -> Tensor:
         """Train on one effective batch at learning rate `rate`; return its mean loss, a detached scalar.

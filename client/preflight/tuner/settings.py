@@ -95,19 +95,23 @@ class Knobs:
 
 
 def set_malloc(*, tuned: bool) -> bool:
-    """Set malloc's thresholds; return False where the C library has no mallopt (musl)."""
+    """Set malloc's thresholds for the rest of the process; return False where the C library has no mallopt (musl)."""
     try:
-        library = ctypes.CDLL(None)
-        mallopt = library.mallopt
+        mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):
         return False
     if tuned:
         heap = mallopt(M_MMAP_THRESHOLD, LARGEST) or mallopt(M_MMAP_THRESHOLD, GROWN)
         return bool(heap and mallopt(M_TOP_PAD, 256 << 20) and mallopt(M_TRIM_THRESHOLD, LARGEST))
     done = mallopt(M_MMAP_THRESHOLD, GROWN) and mallopt(M_TOP_PAD, 128 << 10) and mallopt(M_TRIM_THRESHOLD, 2 * GROWN)
-    with suppress(AttributeError):
-        library.malloc_trim(0)
+    trim_malloc()
     return bool(done)
+
+
+def trim_malloc() -> None:
+    """Give freed memory back to the kernel, which a tuned malloc never does by itself; nothing where it cannot."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def explain_fixed_malloc(variables: dict[str, str], maps: Path = Path("/proc/self/maps")) -> str | None:

@@ -184,8 +184,8 @@ def run(program: str) -> list[str]:
 
 FAULTS = """
 import resource, sys
-from training.system.allocator import tune_allocator
-tuned = tune_allocator() if sys.argv[1:] else False
+from preflight.tuner.settings import set_malloc
+tuned = set_malloc(tuned=True) if sys.argv[1:] else False
 for _ in range(5):
     b"x" * (1 << 26)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
