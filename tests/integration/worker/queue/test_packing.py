@@ -1,6 +1,7 @@
 """Jobs that run at the same time on one host: a real worker, its companion, a real Redis."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter
@@ -11,6 +12,7 @@ from preflight import Client
 from preflight.container.resources import detect
 from preflight.redis import keys
 from preflight.wire import AnyEvent, PlanAdapted, ProcessorsShared, unflatten
+from tools.faults.means import NotHere, memory_limit
 from worker.cli.diagnosis.health import check_health
 from worker.config.settings import Settings
 
@@ -99,6 +101,64 @@ def test_a_suspended_queue_starts_no_second_job(client: Client, packing: Worker,
     raw.delete("rq:suspended")
     assert wait_for(client, "two").status == "finished"
     packing.stop()
+
+
+GREEDY = """
+import mmap
+import time
+from pathlib import Path
+
+from torch import nn
+
+NOW = Path(__file__).with_name("now")
+
+
+class Greedy(nn.Linear):
+    def forward(self, images):
+        if self.training and not NOW.exists():
+            time.sleep(0.05)
+        elif not self.training and NOW.exists():
+            held = mmap.mmap(-1, 900 << 20)
+            for page in range(0, len(held), 4096):
+                held[page] = 1
+            time.sleep(0.2)
+        return super().forward(images.flatten(1))
+
+
+def build(shape, classes):
+    return Greedy(shape[0] * shape[1] * shape[2], classes)
+"""
+
+
+@pytest.mark.slow
+def test_memory_that_runs_out_for_two_jobs_costs_neither_a_retry_nor_a_smaller_batch(
+    client: Client, connection: Redis, start_worker: StartWorker, tmp_path: Path
+) -> None:
+    """Two jobs take more than they did when they began: each has room alone, both have not.
+
+    The one that the kernel kills waits for the other to end, and goes on as it was.
+    """
+    package = tmp_path / "site" / "greedy-1.dist-info"
+    package.mkdir(parents=True)
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: greedy\nVersion: 1\n")
+    (package / "entry_points.txt").write_text("[preflight.models]\ngreedy = greedy:build\n")
+    (package.parent / "greedy.py").write_text(GREEDY)
+    jobs = ("one", "two")
+    try:
+        with memory_limit(2_300 << 20) as enter:
+            worker = start_worker(environment={**PACKED, "PYTHONPATH": str(package.parent)}, prefix=enter)
+            for job_id in jobs:
+                client.enqueue(digits_job(job_id=job_id, model="greedy", epochs=4, plan={"threads": 2}))
+            wait_until(lambda: running(client, *jobs), seconds=60)
+            (package.parent / "now").touch()
+            ended = [wait_for(client, job_id, seconds=180).status for job_id in jobs]
+            worker.stop()
+    except NotHere as why:
+        pytest.skip(str(why))
+    assert ended == ["finished", "finished"], worker.output()
+    events = [event for job_id in jobs for event in history(connection, job_id)]
+    assert any("tried again without" in event.model_dump().get("message", "") for event in events), worker.output()
+    assert not [event for event in events if event.type == "out_of_memory" or event.attempt > 1]
 
 
 @pytest.mark.slow
