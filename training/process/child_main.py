@@ -16,7 +16,6 @@ from pydantic import TypeAdapter
 from preflight.errors import OutOfMemory, PreflightError
 from preflight.files.journal import JournalWriter, RecordWriter
 from training.process.interrupts import ignore_stop_signals, release, set_stop_handler
-from training.process.priority import lower_session
 from training.process.request import CHILD_REQUEST
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
@@ -56,7 +55,6 @@ def serve_request(body: TypeAdapter[Body], task: Callable[[Body, JournalWriter, 
     notify_fd, parent = (*map(int, more), None, None)[:2]
     if parent is not None:
         die_with_parent(parent)
-    lower_session()  # a new one, which this process leads
     request = CHILD_REQUEST.validate_json(Path(path).read_bytes())
     set_process_name(request.task)
     join_cgroup(request.procs)

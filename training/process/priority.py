@@ -13,24 +13,17 @@ AUTOGROUP: Final = Path("/proc/self/autogroup")
 """The niceness of this process's session; absent where the kernel does not group by session."""
 LOWEST_NICENESS: Final = 19
 """A session of it gets 1.5 % of a processor that another one wants."""
-LOW_NICENESS: Final = 10
-"""A session of it gets 10 % of a processor that another one wants."""
 
 
-def use_idle_priority(niceness: int) -> None:
-    """Let this process and its children have the processor time that no other process of the session wants.
-
-    Of what other sessions want they get the part that `niceness` has.
-    """
-    with suppress(OSError):  # forbidden, or a kernel without it
+def use_idle_priority() -> None:
+    """Let this process and its children have the processor time that no other process of their session wants."""
+    try:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    os.nice(niceness - os.nice(0))
-    lower_session()
+    except OSError:  # forbidden, or a kernel without it
+        os.nice(LOWEST_NICENESS)
 
 
 def lower_session() -> None:
-    """Give the session that this process leads the niceness of the process; a new session has none."""
-    niceness = os.nice(0)
-    if niceness > 0 and os.getsid(0) == os.getpid():
-        with suppress(OSError):
-            AUTOGROUP.write_text(str(niceness))
+    """Let the session of this process, which it leads, have the processor time that no other session wants."""
+    with suppress(OSError):
+        AUTOGROUP.write_text(str(LOWEST_NICENESS))

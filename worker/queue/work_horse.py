@@ -120,7 +120,7 @@ class WorkHorse:
         """Run the job; die with the worker, as the children die with this process."""
         code = os.EX_SOFTWARE
         try:
-            os.setsid()  # extras beside a job lower the priority of their session
+            os.setpgrp()
             # Not the worker's, which signals other processes. Any number of signals is one request here.
             set_stop_handler(self._stop.note)
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker handles Ctrl-C

@@ -26,7 +26,7 @@ from training.importing.erasing import Erasure
 from training.importing.run import Progress
 from training.process.child_main import die_with_parent
 from training.process.interrupts import release, set_stop_handler
-from training.process.priority import LOWEST_NICENESS, use_idle_priority
+from training.process.priority import lower_session, use_idle_priority
 from worker.config.settings import Settings, load
 from worker.events.logging import configure
 from worker.imports.records import Imports, ImportState
@@ -250,7 +250,8 @@ def main() -> None:
     """Run the import that the arguments name; exit code `EX_TEMPFAIL`: it goes on later."""
     import_id, worker, processes, parent = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     die_with_parent(parent)
-    use_idle_priority(LOWEST_NICENESS)
+    use_idle_priority()
+    lower_session()
     limit_memory()
     stop = StopSignal()
     set_stop_handler(stop.note)

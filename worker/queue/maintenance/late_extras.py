@@ -16,7 +16,7 @@ from preflight.redis import keys
 from preflight.redis.retry import retry_until_available
 from preflight.redis.untrusted.reads import read_fields
 from training.process.fork_server.client import ForkServer
-from training.process.priority import LOW_NICENESS, use_idle_priority
+from training.process.priority import use_idle_priority
 from worker.broker.fencing import Fence, Superseded
 from worker.events.log_sink import LogSink
 from worker.events.redis_sink import RedisSink
@@ -68,7 +68,7 @@ class LateExtras:
             Interrupted: asked to stop, or to give way; they stay pending.
         """
         if self._beside:
-            use_idle_priority(LOW_NICENESS)  # somebody may wait for its report
+            use_idle_priority()
         attempt = next(pending_attempts(self._job), None)
         if attempt is None:
             return
