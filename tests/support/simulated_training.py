@@ -28,6 +28,8 @@ class SimulatedTraining:
     """Of the quota."""
     noise: float = 0.03
     memory: float = 0.2
+    growth: float = 0.0
+    """Of `memory` in a second of tuned malloc."""
     now: float = 0.0
     records: list[tuple[str, dict[str, object]]] = field(default_factory=list)
     laps: list[tuple[float, Settings, Lap]] = field(default_factory=list)
@@ -52,7 +54,8 @@ class SimulatedTraining:
         return 0.0
 
     def memory_share(self) -> float | None:
-        return self.memory
+        tuned = sum(lap.wall for _, settings, lap in self.laps if settings.malloc == "tuned")
+        return self.memory + self.growth * tuned
 
     def run(
         self, own: Settings, seconds: float, limits: Limits | None = None, known: Known | None = None

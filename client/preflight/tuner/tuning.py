@@ -286,14 +286,15 @@ class Tuning:
 
     def _watch(self, base: Block, known: Known, wait: float) -> Steps[tuple[str, Block, bool]]:
         """Run until there is a reason for another race; return it, recent laps, and whether the counters show it."""
-        began, best = self._clock(), self.best
+        began = self._clock()
         limit = self._granted_by_quota() if known.limit is None else known.limit
         laps: list[Lap] = []
         slow = changed = 0
         while True:
-            laps.append((yield best))
+            laps.append((yield self.best))
             if self._clock() - self._looked < LOOK_SECONDS:
                 continue
+            self._keep_memory_free()
             seen, kept = self._look(), without_pauses(laps)
             step = sum(lap.wall for lap in kept) / sum(lap.steps for lap in kept)
             wall = sum(lap.wall for lap in laps)
@@ -310,6 +311,22 @@ class Tuning:
                 return _describe_change(seen, known.others), block, True
             if slow >= WINDOWS and self._clock() - began >= wait:
                 return f"steps take {step / base.step:.2g} times as long as before", block, False
+
+    def _keep_memory_free(self) -> None:
+        """Go back to malloc's defaults once memory is short: a tuned one keeps what is freed.
+
+        Before glibc 2.38 it keeps several times as much, as freed blocks that torch had aligned are not always used
+        again (its bug 14581).
+        """
+        share = self._around.memory_share()
+        if self.best.malloc != "tuned" or share is None or share <= SHORT:
+            return
+        note = f"{share:.0%} of the memory limit are in use, more than {SHORT:.0%}"
+        self._report_trial("allocator", "lost", self.best, None, note=note)
+        self.best = replace(self.best, malloc="default")
+        self.gains.by_knob.pop("allocator", None)
+        if self.settled is not None:
+            self._settle(self.settled, note)
 
     def _granted_by_quota(self) -> float:
         quota = self._around.quota

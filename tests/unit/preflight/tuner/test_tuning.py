@@ -99,6 +99,16 @@ def test_malloc_is_left_alone_where_memory_is_short() -> None:
     assert ("allocator", 2, "skipped") in machine.trials()
 
 
+def test_malloc_gives_memory_back_once_it_is_short() -> None:
+    """A faster allocator that keeps what is freed may not bring the limit nearer than it has to be."""
+    machine = SimulatedTraining(by_threads(0.16, 0.1, malloc=0.8), growth=0.02)
+    tuning = machine.run(OWN, 120)
+    assert tuning.best.malloc == "default"
+    assert "allocator" not in tuning.gains.by_knob
+    assert machine.memory_share() == pytest.approx(0.85, abs=0.05)
+    assert machine.trials().count(("allocator", 2, "lost")) == 1
+
+
 def test_a_noisy_machine_costs_little() -> None:
     """Others come and go every ten seconds: each time the better number of threads is found."""
 
