@@ -3,9 +3,10 @@
 import time
 
 from preflight.container.counters import SystemCounters
-from preflight.container.resources import MemoryUse, Share
+from preflight.container.resources import SHORT, MemoryUse, Share
 from preflight.files.journal import RecordWriter
 from preflight.tuner.micro_batches import AMPLE
+from preflight.tuner.settings import set_malloc
 from preflight.tuner.surroundings import Container
 from training.loop.limit_watch import LimitWatch, ProcessorChange, SharedThreads
 from training.loop.plan_tuner import PlanTuner
@@ -33,6 +34,8 @@ class ProgressObserver:
         self._memory = MemoryUse(share=share)
         self._limits = LimitWatch(self._memory, shares=self._shares, shared=shared, threads=step.plan.threads)
         self._used: int | None = None
+        self._frugal = False
+        """Whether malloc has its defaults again, which give back what is freed."""
         self._first_step_at = 0.0
         """Seconds since the epoch; 0 in the first window."""
         self._tuner = PlanTuner(step, report, prediction, Container(shares=self._shares))
@@ -62,6 +65,9 @@ class ProgressObserver:
         self._first_step_at = self._first_step_at or time.time() - sum(window.step_seconds[1:])
         reporting, limit = window.report_due(), self._memory.limit
         if reporting or self._used is None or self._used >= AMPLE * limit:  # else reading the files can wait
+            self._used = self._memory.bytes()
+        if not self._frugal and self._used is not None and self._used > SHORT * limit:
+            self._frugal = set_malloc(tuned=False)  # what it kept may be several times what a smaller batch would save
             self._used = self._memory.bytes()
         used = self._used
         if reporting:
