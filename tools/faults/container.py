@@ -72,12 +72,22 @@ class Container:
     @property
     def supervisor(self) -> psutil.Process | None:
         """RQ's work-horse, while there is one."""
-        return next((process for process in self._children if not is_standby(process)), None)
+        others = [self.standby, *self.companions]
+        return next((process for process in self._children if process not in others), None)
 
     @property
     def standby(self) -> psutil.Process | None:
         """The fork server, while there is one."""
         return next(filter(is_standby, self._children), None)
+
+    @property
+    def companions(self) -> list[psutil.Process]:
+        """Workers that this one started to run jobs beside its own, and their fork servers; they stay for a while."""
+        servers = [process for process in self.tree[1:] if is_standby(process)]
+        parents = {parent for process in servers if (parent := _parent_id(process)) is not None}
+        workers = [process for process in self._children if process.pid in parents]
+        pids = {process.pid for process in workers}
+        return [*workers, *(process for process in servers if _parent_id(process) in pids)]
 
     @property
     def _children(self) -> list[psutil.Process]:

@@ -169,7 +169,7 @@ class Stage(ABC):
 
     def strangers(self) -> list[psutil.Process]:
         """Return the scene's processes that are not its workers, nor kept by one of them."""
-        kept = ((each.worker, each.standby) for each in self.containers)
+        kept = ((each.worker, each.standby, *each.companions) for each in self.containers)
         known = [process for processes in kept for process in processes]
         return [process for process in self.processes() if process not in known]
 
