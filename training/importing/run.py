@@ -124,6 +124,7 @@ def _import(
 ) -> tuple[Version, bool]:
     check_samples(source.samples)
     with Pool(work, request.processes, request.environment) as pool:
+        tell(Progress(stage="looking at some of the pictures"))
         form = _form(source, request.options, work, pool, check)
         earlier = _earlier(request, catalog, form)
         tasks = _decode(source, form, work, pool, request.options, earlier, tell, check)
