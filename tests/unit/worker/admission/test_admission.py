@@ -320,7 +320,8 @@ def test_samples_are_counted_as_far_as_a_short_training_goes() -> None:
 @pytest.mark.parametrize(("train", "batch"), [(83, 83), (320, 320), (5_000, 320)])
 def test_a_recipe_takes_all_samples_of_a_small_set_in_a_batch(train: int, batch: int) -> None:
     """Ten folders of ten photographs are fewer than the batch of a recipe; the digest stays that of the request."""
-    job = parse_job({"type": "preflight.train.v1", "dataset": "photos", "recipe": "fast"})
+    asked = {"type": "preflight.train.v1", "dataset": "photos", "recipe": "fast"}
+    job = parse_job(asked, require_dataset=lambda _: None)
     info = DatasetInfo(
         name="photos@1", path=Path("nowhere"), shape=(3, 64, 64), classes=10, train_count=train, test_count=10,
         mean=33.0, std=78.0, sources=(),
