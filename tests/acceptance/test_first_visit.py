@@ -36,7 +36,7 @@ def test_a_first_model_in_thirty_seconds_and_ten_questions(
     names = browser.ask("return [...document.querySelector('[name=dataset]').options].map((one) => one.value)")
     assert isinstance(names, list)
     assert {"mnist", "digits", "fashion-mnist"} <= {*names}
-    for words in ("fast", "99.2", "balanced", "99.5", "best", "99.7", "of MNIST"):
+    for words in ("fast", "99.2", "balanced", "99.5", "best", "99.7", "on MNIST"):
         browser.see(words, ".recipes")
     browser.ask("const one = document.querySelector('[name=dataset]'); one.value = 'digits';"
                 "one.dispatchEvent(new Event('change', { bubbles: true }))")  # fmt: skip

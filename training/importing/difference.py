@@ -23,21 +23,22 @@ def compare(catalog: Catalog, before: Version, after: Version) -> dict[str, Json
     Raises:
         DatasetError: the rows of a version cannot be read.
     """
-    import numpy as np
-
     old, new = read_rows(catalog, before), read_rows(catalog, after)
     names = [[each.name for each in version.classes] for version in (before, after)]
-    old_of = {bytes(content): place for place, content in enumerate(np.ascontiguousarray(old["content"]))}
-    kept, relabelled, moved = set(), 0, 0
-    added = 0
+    old_of: dict[bytes, set[tuple[str, int]]] = {}  # content -> class and side of each sample that has it
+    for row in old:
+        old_of.setdefault(bytes(row["content"]), set()).add((names[0][int(row["label"])], int(row["side"])))
+    kept = set()
+    added = relabelled = moved = 0
     for row in new:
-        place = old_of.get(bytes(row["content"]))
-        if place is None:
+        content = bytes(row["content"])
+        places = old_of.get(content)
+        if places is None:
             added += 1
             continue
-        kept.add(place)
-        relabelled += names[0][int(old[place]["label"])] != names[1][int(row["label"])]
-        moved += int(old[place]["side"]) != int(row["side"])
+        kept.add(content)
+        relabelled += names[1][int(row["label"])] not in {label for label, _ in places}
+        moved += int(row["side"]) not in {side for _, side in places}
     return {
         "before": before.reference, "after": after.reference, "added": added,
         "removed": len(old_of) - len(kept), "relabelled": relabelled, "moved": moved,

@@ -16,7 +16,10 @@ MAX_CLASS_NAME: Final = 128
 MAX_PICTURE_BYTES: Final = 256 << 20
 """Of the file of one picture."""
 SHARD: Final = 500
-"""Pictures that a child decodes as one task."""
+"""Pictures that a child decodes as one task, at most."""
+LEAST_SHARD: Final = 20
+TASKS: Final = 32
+"""Of few pictures, which may be large photographs, each child gets some, and the progress has steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

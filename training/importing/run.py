@@ -96,6 +96,7 @@ def run_import(
             with Pool(work, request.processes, request.environment) as pool:  # they start while the source is read
                 source = find(work, check)
                 check_samples(source.samples)
+                tell(Progress(stage="looking at some of the pictures"))
                 form = _form(source, request.options, work, pool, check)
                 earlier = _earlier(request, catalog, form)
                 tasks = _decode(source, form, work, pool, request.options, earlier, tell, check)

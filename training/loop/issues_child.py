@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 MODULE: Final = "training.loop.issues_child"
 FOLDS: Final = 2
 """By default."""
-BATCH: Final = 128
+BATCH, LEAST_BATCH = 128, 8
+BATCH_PIXELS: Final = 1 << 17
+"""Of larger pictures a batch has fewer: on a worker the search has 1 GiB of memory, of which torch takes the half."""
 LEAST_STEPS: Final = 400
 """Of the training for one fold; more passes where there are few samples."""
 LEAST_EPOCHS, MOST_EPOCHS = 2, 40
@@ -58,16 +60,17 @@ class IssuesRequest:
 REQUEST = TypeAdapter(IssuesRequest)
 
 
-def course_of(samples: int) -> tuple[int, int, int]:
+def course_of(samples: int, shape: tuple[int, int, int]) -> tuple[int, int, int]:
     """Return batch size, epochs, and steps of an epoch of the training on so many samples."""
-    size = min(BATCH, max(2, samples // 4))
+    most = min(BATCH, max(LEAST_BATCH, BATCH_PIXELS // (shape[1] * shape[2])))
+    size = min(most, max(2, samples // 4))
     steps = max(1, samples // size)
     return size, min(MOST_EPOCHS, max(LEAST_EPOCHS, -(-LEAST_STEPS // steps))), steps
 
 
 def expected_seconds(samples: int, shape: tuple[int, int, int], folds: int, processors: int) -> float:
     """Return roughly how long it will take, before anything was measured."""
-    size, epochs, steps = course_of(samples - samples // folds)
+    size, epochs, steps = course_of(samples - samples // folds, shape)
     pixels = folds * epochs * steps * size * shape[1] * shape[2]
     return START_SECONDS + pixels / (PIXELS_PER_SECOND * processors)
 
@@ -126,7 +129,7 @@ class _Folds:
         info = self._store.info
         model = build(self._request.model, info.shape, info.classes)
         rest = torch.cat([part for other, part in enumerate(self._parts) if other != fold])
-        size, epochs, steps = course_of(len(rest))
+        size, epochs, steps = course_of(len(rest), info.shape)
         optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=epochs * steps)
         model.train()
@@ -142,7 +145,7 @@ class _Folds:
                 self._tell()
         model.eval()
         with torch.inference_mode():
-            parts = [model(self._images(chosen)).softmax(1) for chosen in self._parts[fold].split(2 * BATCH)]
+            parts = [model(self._images(chosen)).softmax(1) for chosen in self._parts[fold].split(2 * size)]
         return torch.cat(parts)
 
     def _tell(self) -> None:

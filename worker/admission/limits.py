@@ -77,8 +77,14 @@ def require_samples_within_limit(spec: TrainSpec, train_samples: int, settings: 
 
 
 def default_batch_of(job: TrainJob, info: DatasetInfo | None) -> int | None:
-    """Return the batch of a job that leaves it open, for the size of its imported data set; None: as it is."""
-    is_open = job.recipe is None and "batch_size" not in job.model_fields_set
-    if info is None or not is_open or find(DATASETS, job.dataset) is not None:
+    """Return the batch of a job that leaves it open, for the size of its imported data set; None: as it is.
+
+    A recipe's batch is larger than some data sets: there it is the whole set.
+    """
+    if info is None or "batch_size" in job.model_fields_set or find(DATASETS, job.dataset) is not None:
         return None
-    return max(default_batch(info, job.batch_size), LEAST_SHARE * job.group.max)
+    if job.recipe is None:
+        return max(default_batch(info, job.batch_size), LEAST_SHARE * job.group.max)
+    spec = job.spec()
+    samples = min(info.train_count - (spec.validation_samples or 0), spec.train_samples or info.train_count)
+    return max(samples, LEAST_SHARE * job.group.max) if 0 < samples < spec.batch_size else None

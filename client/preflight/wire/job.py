@@ -232,9 +232,9 @@ class TrainJob(Wire):
 
         Its digest stays that of the request.
         """
-        update: dict[str, object] = {"dataset": dataset, **({} if batch_size is None else {"batch_size": batch_size})}
-        if all(getattr(self, name) == value for name, value in update.items()):
+        if dataset == self.dataset and batch_size in (None, self.spec().batch_size):
             return self
+        update: dict[str, object] = {"dataset": dataset, **({} if batch_size is None else {"batch_size": batch_size})}
         found = self.model_copy(update=update)
         found._asked = self.as_asked()
         return found

@@ -40,8 +40,7 @@ from worker.imports.records import ImportState
 DRAWN: Final = """
 const done = arguments[0];
 const look = () => {
-  const canvas = document.querySelector(".samples canvas");
-  if (!canvas?.style.width || !document.querySelector(".classes li")) return requestAnimationFrame(look);
+  if (!document.querySelector(".samples canvas")) return requestAnimationFrame(look);
   const parts = [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")];
   done([performance.now() / 1000, parts.reduce((sum, { transferSize }) => sum + transferSize, 0) / 1000]);
 };

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from pydantic import BaseModel
+from support.files.pictures import imported, save_tree
 from support.redis.long_runs import add_run
 
 from tools.bench.page.site import LOWEST_PRIORITY, Site, running_site
@@ -93,10 +94,12 @@ def views(site: Site) -> dict[str, str]:
         add_run(site.redis, site.client, f"run-{rate}", rate, learning_rate=rate / 1000)
     site.finish("finished", epochs=8)
     site.begin("running")
+    imported(site.data_dir, save_tree(site.folder / "photos", mode="RGB", side=64), "photos")
     runs = "&".join(f"job=run-{rate}" for rate in range(1, 6))
     return {
         "list": "#/", "form": "#/new", "comparison": f"#/compare?{runs}",
-        "running job": "#/jobs/running", "finished job": "#/jobs/finished",
+        "running job": "#/jobs/running", "finished job": "#/jobs/finished", "data sets": "#/data",
+        "a data set": "#/data/photos",
     }  # fmt: skip
 
 

@@ -31,6 +31,7 @@ class Site:
     client: Client
     redis: Redis
     folder: Path
+    data_dir: Path
 
     def finish(self, job_id: str, epochs: int) -> None:
         """Calibrate and train; returns when the report is there."""
@@ -67,7 +68,7 @@ def running_site(
             )  # fmt: skip
         try:
             service.start()
-            yield Site(service, Client(url, queue=settings.queue), Redis.from_url(url), folder)
+            yield Site(service, Client(url, queue=settings.queue), Redis.from_url(url), folder, settings.data_dir)
         finally:
             service.kill()
             worker.terminate()

@@ -111,7 +111,8 @@ def _warnings(found: dict[str, JsonValue], small: int, untested: int) -> list[Js
                     f"test set ({exact:,} equal, {near:,} nearly): {done}"
                 )
             if torn:
-                said.append(f"{plural(torn, 'picture')} equal to another one of a different class; check the labels")
+                are = "picture is" if torn == 1 else "pictures are"
+                said.append(f"{torn:,} {are} equal to one of another class; check the labels")
             if constant:
                 said.append(f"{plural(constant, 'picture')} of one colour throughout")
             if small:

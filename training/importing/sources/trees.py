@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from training.importing.form import MAX_SAMPLES, SHARD
+from training.importing.form import LEAST_SHARD, MAX_SAMPLES, SHARD, TASKS
 from training.importing.shards import ANY, EXAMPLES, TEST, TRAIN, VALIDATION, Refused, Shard
 from training.importing.sources.base import Source, check_classes, check_samples, class_name, in_order, refuse
 
@@ -147,8 +147,9 @@ def in_shards(
     groups: tuple[str, ...] = (),
 ) -> Iterator[Shard]:  # fmt: skip
     """Yield the tasks of files below `root`."""
-    for first in range(0, len(files), SHARD):
-        part = slice(first, first + SHARD)
+    size = max(LEAST_SHARD, min(SHARD, -(-len(files) // TASKS)))
+    for first in range(0, len(files), size):
+        part = slice(first, first + size)
         own = sides[part]
         yield Shard(
             kind="files", path=str(root), first=first, count=len(files[part]), files=tuple(files[part]),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import structlog
 from redis.exceptions import RedisError
 
-from preflight.errors import Cancelled, PreflightError, TimedOut
+from preflight.errors import Cancelled, OutOfMemory, PreflightError, TimedOut
 from preflight.redis.connection import open_redis
 from preflight.redis.retry import retry_until_available
 from preflight.wire import JOB_TIMEOUT
@@ -118,12 +118,12 @@ class ImportRun:
         except Cancelled:
             self._discard()
             return {"status": "cancelled", "stage": "cancelled", "message": "cancelled; nothing is left behind"}
+        except (MemoryError, OutOfMemory):
+            return _refused("out_of_memory", f"it needs more than 1 GiB of memory; {INSTEAD[self._state.kind]}")
         except PreflightError as error:
             return _refused(error.reason, self._readable(error.message))
         except (Interrupted, Superseded, RedisError):
             raise
-        except MemoryError:
-            return _refused("out_of_memory", f"it needs more than 1 GiB of memory; {INSTEAD[self._state.kind]}")
         except Exception as error:
             structlog.get_logger("preflight").exception("import_failed", import_id=self._state.import_id)
             return _refused("internal_error", f"{type(error).__name__}: {error}; please report it")
@@ -235,6 +235,9 @@ class ImportRun:
 
 def _ready(version: "Version", *, is_new: bool) -> dict[str, object]:
     said = f"{version.samples:,} samples" if is_new else f"{version.reference} has this content already"
+    match version.report:
+        case {"refused": {"samples": int(refused)}} if refused and is_new and "revised" not in version.report:
+            said += f", {refused:,} refused"
     return {"stage": "ready", "version": version.reference, "is_new": is_new, "message": said}
 
 

@@ -83,7 +83,7 @@ def choices(catalog: Catalog, table: JobTable, dataset: str) -> Choices:
 
 
 def _recipe(name: RecipeName, here: Expectation) -> RecipeChoice:
-    reached, where = (REACHES[name], "of MNIST") if here.accuracy is None else (here.accuracy, "here")
+    reached, where = (REACHES[name], "on MNIST") if here.accuracy is None else (here.accuracy, "here")
     took = "time not known yet" if here.seconds is None else f"about {about(here.seconds)}"
     text = f"{100 * reached:.1f}{THIN}% {where}; {took}"
     return RecipeChoice(name=name, mnist=REACHES[name], here=here, text=text)

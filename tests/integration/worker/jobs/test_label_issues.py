@@ -9,8 +9,15 @@ from support.worker.command_line import run
 
 from training.catalog.catalog import Catalog
 from training.importing.difference import read_rows
+from training.loop.issues_child import course_of
 
 MOVED = 8
+
+
+def test_a_batch_has_as_many_pixels_whatever_the_size_of_a_picture() -> None:
+    """A worker gives a search 1 GiB of memory."""
+    batches = {side: course_of(10_000, (3, side, side))[0] for side in (28, 64, 128)}
+    assert batches == {28: 128, 64: 32, 128: 8}
 
 
 @pytest.mark.slow

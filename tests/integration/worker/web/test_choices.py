@@ -46,7 +46,7 @@ def test_a_form_offers_what_the_workers_have(
     assert "cnn" in str(offered["models"])
     assert [each["name"] for each in recipes] == ["fast", "balanced", "best"]
     assert recipes[0]["here"] == {"jobs": 0}
-    assert recipes[0]["text"] == "99.2\u202f% of MNIST; time not known yet"
+    assert recipes[0]["text"] == "99.2\u202f% on MNIST; time not known yet"
     wait_until(lambda: "took" in check(service, epochs=2)[2])
     status, _, message = check(service, epochs=2)
     assert status == 200

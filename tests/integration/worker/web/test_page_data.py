@@ -33,7 +33,7 @@ def test_a_file_is_imported_looked_at_and_removed(
     browser.find("#upload-name").clear()
     browser.find("#upload-name").send_keys("photos")
     browser.picture("data-chosen")
-    browser.click(".upload button[type=submit]")
+    browser.click(".drop button[type=submit]")
     browser.see("Waits for a worker", ".imports")
     browser.picture("data-waiting")
     start_worker()
@@ -42,22 +42,20 @@ def test_a_file_is_imported_looked_at_and_removed(
     browser.picture("data-ready")
     (tmp_path / "bad.csv").write_text("<script>,1\n2,3\n")
     choose(browser, str(tmp_path / "bad.csv"))
-    browser.click(".upload button[type=submit]")
+    browser.click(".drop button[type=submit]")
     browser.see("bad from bad.csv", ".imports")
     browser.see("bad.csv is nothing that is imported", ".imports .bad")
     browser.picture("data-refused")
     browser.open(f"{service.url}/#/data/photos")
     browser.see("<i>disc", ".classes")
     browser.see("No job has used it")
-    drawn = "return [...document.querySelectorAll('.samples canvas')].filter((one) => one.style.width).length"
-    wait_until(lambda: browser.ask(drawn) == 1, 20)
+    browser.find(".sample")
     browser.picture("data-set")
     browser.click(".actions a.button")
     browser.see("Start a job", "h1")
     assert browser.find("[name=dataset]").get_attribute("value") == "photos"
     browser.open(f"{service.url}/#/data/photos")
-    wait_until(lambda: browser.ask(drawn) == 1, 20)
-    browser.find(".samples canvas").send_keys(Keys.ARROW_RIGHT, Keys.ENTER)
+    browser.find(".sample").send_keys(Keys.ARROW_RIGHT, Keys.ENTER)
     browser.see("What is it?", "dialog")
     Select(browser.find("#new-class")).select_by_value("cross")
     browser.picture("data-relabel")
@@ -97,6 +95,11 @@ def test_a_card_of_many_classes_is_small(
     browser.see("Show 170 more classes")
     assert len(browser.driver.find_elements(By.CSS_SELECTOR, ".classes li")) == 30
     browser.picture("data-many")
+    colour = save_tree(tmp_path / "colour", 30, side=64, mode="RGB")
+    imported(settings.data_dir, colour, "colour", keep_duplicates=True)
+    browser.open(f"{service.url}/#/data/colour")
+    browser.find(".samples .page + .page .sample")
+    assert browser.ask("return document.querySelectorAll('.sample').length") == 30
 
 
 def test_wrong_labels_duplicates_and_a_deleted_sample(
@@ -117,7 +120,7 @@ def test_wrong_labels_duplicates_and_a_deleted_sample(
     browser.open(f"{service.url}/#/data/photos")
     browser.see("Look for wrong labels")
     browser.click(".issue-head button")
-    browser.see("with two processors", "dialog")
+    browser.see("with two idle processors", "dialog")
     browser.picture("data-issues-cost")
     browser.click("dialog .quiet")
     catalog.issues(version.sha256).write_text(found.model_dump_json())
@@ -139,9 +142,7 @@ def test_wrong_labels_duplicates_and_a_deleted_sample(
     browser.picture("data-second-tab")
     start_worker()
     browser.open(f"{service.url}/#/data/photos")
-    canvas = "return [...document.querySelectorAll('.samples canvas')].filter((one) => one.style.width).length"
-    wait_until(lambda: browser.ask(canvas) not in (0, None), 20)
-    browser.find(".samples canvas").send_keys(Keys.ARROW_RIGHT, Keys.ENTER)
+    browser.find(".sample").send_keys(Keys.ARROW_RIGHT, Keys.ENTER)
     browser.see("What is it?", "dialog")
     browser.click("dialog label ~ button")
     browser.see("It leaves all of them", "dialog")

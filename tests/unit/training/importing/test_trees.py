@@ -12,6 +12,8 @@ from support.files.pictures import SHAPES, drawn, imported, run, save_tree
 from preflight.errors import DatasetError
 from training.catalog.catalog import Catalog
 from training.data.dataset_store import open_dataset
+from training.importing.form import Options
+from training.importing.sources.detect import read_source
 
 
 def sides(data: Path, reference: str) -> dict[bytes, str]:
@@ -42,6 +44,12 @@ def test_pixels_and_labels_are_those_of_the_files(tmp_path: Path) -> None:
     assert store.info.class_names == tuple(sorted(SHAPES))
     assert store.info.mean == pytest.approx(float(store.train_images.float().mean()), rel=1e-5)
     assert store.info.std == pytest.approx(float(store.train_images.float().std(correction=0)), rel=1e-5)
+
+
+def test_few_pictures_are_several_tasks(tmp_path: Path) -> None:
+    """Photographs are few and take long: each processor decodes some, and the progress has steps."""
+    source = read_source(save_tree(tmp_path / "source", 25), Options(), tmp_path, lambda: None)
+    assert [shard.count for shard in source.shards] == [20] * 5
 
 
 def test_given_splits_are_taken_as_they_are(tmp_path: Path) -> None:

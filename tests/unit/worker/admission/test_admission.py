@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
@@ -15,9 +16,10 @@ from preflight.queue.signing import Terms, sign
 from preflight.queue.untrusted_job import UntrustedJob, parse
 from preflight.redis import keys
 from preflight.wire import FUNCTION, parse_job
+from training.data.dataset_info import DatasetInfo
 from worker.admission.acceptance import Replayed, end_acceptance, renew_acceptance
 from worker.admission.admit import admit
-from worker.admission.limits import require_samples_within_limit
+from worker.admission.limits import default_batch_of, require_samples_within_limit
 from worker.config.settings import Settings, load
 
 KEY = "sixteen letters!"
@@ -313,3 +315,17 @@ def test_samples_are_counted_as_far_as_a_short_training_goes() -> None:
         require_samples_within_limit(spec, 60_000, load(max_samples=asked))
         with pytest.raises(InvalidConfig, match=f"makes {asked} samples"):
             require_samples_within_limit(spec, 60_000, load(max_samples=asked - 1))
+
+
+@pytest.mark.parametrize(("train", "batch"), [(83, 83), (320, 320), (5_000, 320)])
+def test_a_recipe_takes_all_samples_of_a_small_set_in_a_batch(train: int, batch: int) -> None:
+    """Ten folders of ten photographs are fewer than the batch of a recipe; the digest stays that of the request."""
+    asked = {"type": "preflight.train.v1", "dataset": "photos", "recipe": "fast"}
+    job = parse_job(asked, require_dataset=lambda _: None)
+    info = DatasetInfo(
+        name="photos@1", path=Path("nowhere"), shape=(3, 64, 64), classes=10, train_count=train, test_count=10,
+        mean=33.0, std=78.0, sources=(),
+    )  # fmt: skip
+    settled = job.settled("photos@1", default_batch_of(job, info))
+    assert (settled.spec().batch_size, settled.spec().dataset) == (batch, "photos@1")
+    assert settled.digest() == job.digest()

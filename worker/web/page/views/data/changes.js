@@ -5,6 +5,7 @@ import { confirmDialog, h, setText } from "../../lib/dom.js";
 import { number, pluralize } from "../../lib/format.js";
 import { datasetPath } from "./data.js";
 import { remember } from "./imports.js";
+import { drawSamples, pictureOf } from "./pictures.js";
 
 /** Stands for "none" in the choice of a class. */
 export const NOWHERE = "";
@@ -24,7 +25,8 @@ export class Changes extends EventTarget {
     this.#newest = newest;
     this.#classes = classes;
     const field = h("p.field", h("label", { for: "changed-by" }, "Your name, for the history"), this.#by);
-    this.element = h("section.panel.changes", { hidden: true, "aria-label": "Changes" }, field, h("div.buttons", this.#save));
+    const undo = h("button", { type: "button", click: () => this.#undo() }, "Undo all");
+    this.element = h("section.panel.changes", { hidden: true, "aria-label": "Changes" }, field, h("div.buttons", this.#save, undo));
     this.error = this.#error;
   }
 
@@ -37,14 +39,31 @@ export class Changes extends EventTarget {
   set(sample, name, own) {
     if (name === own) this.#pending.delete(sample);
     else this.#pending.set(sample, name);
+    this.#tell();
+  }
+
+  #undo() {
+    this.#pending.clear();
+    this.#tell();
+  }
+
+  #tell() {
     this.element.hidden = !this.#pending.size;
     setText(this.#save, `Save ${pluralize(this.#pending.size, "change")} as a new version`);
     this.dispatchEvent(new Event("change"));
   }
 
   /** Ask what a sample is: it moves to another class, is left out, or is deleted. */
-  async ask(sample, own) {
+  async ask(sample, known) {
     setText(this.#error, "");
+    await this.#try(() => this.#ask(sample, known));
+  }
+
+  async #ask(sample, known) {
+    const { dataset } = this.#newest;
+    const own = known ?? (await request(`${datasetPath(dataset)}/samples/${sample}`)).label;
+    const canvas = pictureOf(sample);
+    drawSamples(dataset, [{ sample, canvas }]).catch(() => canvas.remove()); // the question is clear without it
     const names = this.#classes.map(({ name }) => h("option", { value: name, selected: name === own }, name));
     const select = h("select", { id: "new-class" }, names, h("option", { value: NOWHERE }, "none: leave it out"));
     let isDeletion = false;
@@ -53,9 +72,9 @@ export class Changes extends EventTarget {
       isDeletion = true;
       erase.closest("dialog").close();
     });
-    const parts = [h("p", `Sample ${number(sample, 0)} is in ${own}.`), h("label", { for: "new-class" }, "Class"), select, erase];
+    const parts = [h("p", `Sample ${number(sample, 0)} is in ${own}.`), canvas, h("label", { for: "new-class" }, "Class"), select, erase];
     if (await confirmDialog("What is it?", parts, { yes: "Change", no: "Cancel" })) this.set(sample, select.value, own);
-    else if (isDeletion) await this.#try(() => this.#erase(sample));
+    else if (isDeletion) await this.#erase(sample);
   }
 
   /** Say what refers to a sample, ask, and have a worker delete it. */
@@ -104,7 +123,7 @@ export class Changes extends EventTarget {
     } catch {
       // a browser that keeps nothing
     }
-    return name || "page";
+    return name || "somebody on the page";
   }
 }
 

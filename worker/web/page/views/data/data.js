@@ -88,7 +88,7 @@ function card({ name, newest, versions, aliases, warnings }, readOnly, remove) {
     warnings.length > 0 && h("p.warn", sentence(warnings[0])),
     h(
       "div.buttons",
-      !readOnly && h("a.button", { href: trainAddress(name) }, "Train on it"),
+      !readOnly && h("a.button.primary", { href: trainAddress(name) }, "Train on it"),
       !readOnly && h("button", { type: "button", "aria-label": `Remove ${name}`, click: () => remove(name) }, "Remove"),
     ),
   );
@@ -103,7 +103,7 @@ function none() {
   return h(
     "div.empty",
     h("h2", "No data set was imported yet"),
-    h("p", "Pack a folder with one folder for each class as a zip and drop it above, or run"),
+    h("p", "Drop a zip above, or run on a worker"),
     h("pre", { tabindex: "0" }, "preflight data add photos ./photos"),
   );
 }

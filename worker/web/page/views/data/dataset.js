@@ -39,12 +39,15 @@ export async function showDataset(place, name, { connection, signal }) {
 
 function parts(found, jobs, changes, { signal, readOnly }) {
   const { newest, classes, report, history, changes: since, has_samples: hasSamples } = found;
+  const latest = history[0].dataset;
+  const isOld = latest !== newest.dataset && h("p.warn", `This is an older version; the newest is `, h("a", { href: datasetAddress(latest) }, latest), ".");
   const grid = hasSamples ? new SampleGrid(newest.dataset, classes, signal, changes).element : null;
   const issues = hasSamples && new IssuePanel(newest.dataset, changes, { signal, mayStart: !readOnly }).element;
   const away = h("p.note", "The pictures are on the workers; this service does not reach them.");
   const warnings = found.warnings.map((text) => h("li", sentence(text)));
   return [
-    actions(newest.dataset, found.name, readOnly),
+    isOld,
+    actions(newest.dataset, isOld ? newest.dataset : found.name, readOnly),
     panel(
       "What it is",
       facts([
@@ -63,8 +66,8 @@ function parts(found, jobs, changes, { signal, readOnly }) {
     changes?.error,
     changes?.element,
     refusedPanel(report.refused),
-    ...pairPanels(newest.dataset, report, signal),
-    panel("Versions", versionTable(history), since && changeWords(since)),
+    ...pairPanels(newest.dataset, report, signal, { pictures: hasSamples, changes }),
+    panel("Versions", since && changeWords(since), versionList(history)),
     panel("Jobs that used it", jobs),
   ];
 }
@@ -81,7 +84,7 @@ function actions(dataset, name, readOnly) {
       setText(error, problem.message);
     }
   }
-  const train = h("a.button", { href: trainAddress(name) }, "Train on it");
+  const train = h("a.button.primary", { href: trainAddress(name) }, "Train on it");
   const button = h("button", { type: "button", click: remove }, `Remove ${dataset}`);
   return h("div.actions", h("div.buttons", train, button), error);
 }
@@ -120,32 +123,26 @@ function bar(shares, length) {
 
 function refusedPanel({ samples, reasons }) {
   if (!samples) return null;
-  const rows = reasons.map(({ reason, count, files }) =>
-    h("li", `${number(count, 0)}: ${reason}`, h("small", ` ${files.join(", ")}${count > files.length ? ", …" : ""}`)),
-  );
+  const rows = reasons.map(({ reason, count, files }) => {
+    const more = count > files.length ? ` and ${number(count - files.length, 0)} more` : "";
+    return h("li", `${reason.slice(0, 1).toUpperCase()}${reason.slice(1)}: `, h("code", files.join(", ")), more);
+  });
   return panel("Refused files", h("ul", rows));
 }
 
-function versionTable(history) {
-  const heads = ["Version", "Samples", "Classes", "From", "When"].map((text) => h("th", { scope: "col" }, text));
-  const rows = history.map((one) =>
-    h(
-      "tr",
-      h("td", h("a", { href: datasetAddress(one.dataset) }, one.dataset)),
-      h("td.n", number(one.samples, 0)),
-      h("td.n", one.classes),
-      h("td", one.by === null ? one.source : `labels changed by ${one.by}`),
-      h("td", when(one.created_at)),
-    ),
-  );
-  const table = h("table", h("thead", h("tr", heads)), h("tbody", rows));
-  return h("div.wide", { tabindex: "0", role: "group", "aria-label": "Versions" }, table);
+function versionList(history) {
+  const rows = history.map((one) => {
+    const origin = one.by === null ? `from ${one.source}` : `labels changed by ${one.by}`;
+    const size = `${number(one.samples, 0)} samples, ${one.classes} classes, ${origin}, `;
+    return h("li", h("a", { href: datasetAddress(one.dataset) }, one.dataset), " ", h("small", size, when(one.created_at)));
+  });
+  return h("ul", rows);
 }
 
 function changeWords({ before, added, removed, relabelled, moved }) {
   const counts = { added, removed, "given another class": relabelled, "moved to another side of the split": moved };
-  const said = Object.entries(counts).map(([what, count]) => `${number(count, 0)} ${what}`);
-  return h("p.note", `Since ${before}: ${said.join(", ")}.`);
+  const said = Object.entries(counts).filter(([, count]) => count).map(([what, count]) => `${number(count, 0)} ${what}`);
+  return h("p.note", `Since ${before}: ${said.join(", ") || "the same pictures and classes"}.`);
 }
 
 async function showJobsOf(place, name, signal) {

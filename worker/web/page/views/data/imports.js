@@ -82,7 +82,7 @@ export class ImportList {
       h(
         "div.buttons",
         !hasEnded && !this.#readOnly && h("button", { type: "button", click: cancel }, "Cancel"),
-        state.kind === "issues" && state.version && h("a.button", { href: `#/data/${encodeURIComponent(state.version)}` }, "Look at them"),
+        state.version && h("a.button", { href: `#/data/${encodeURIComponent(state.version)}` }, state.kind === "issues" ? "Look at them" : "Look at it"),
         hasEnded && h("button", { type: "button", click: hide }, "Hide"),
       ),
     );

@@ -1,12 +1,13 @@
 // Labels that look wrong: a search that is asked for, and what it found, the most suspicious first.
 
-import { Problem, fetchBlob, request } from "../../lib/api.js";
+import { Problem, request } from "../../lib/api.js";
 import { panel } from "../../lib/components.js";
 import { confirmDialog, fill, h, setText } from "../../lib/dom.js";
 import { exactly, number, percent, pluralize, roughly } from "../../lib/format.js";
 import { NOWHERE } from "./changes.js";
 import { datasetPath } from "./data.js";
 import { ENDED, wordsOf } from "./imports.js";
+import { drawSamples, pictureOf } from "./pictures.js";
 
 const PAGE = 60;
 const LOOK_MS = 1000;
@@ -17,6 +18,7 @@ export class IssuePanel {
   #changes;
   #signal;
   #rows = h("ul.issues");
+  #read = 0; // issues that were asked for
   #head = h("div.issue-head");
   #status = h("div", { role: "status" });
   #error = h("p.bad", { role: "alert" });
@@ -35,17 +37,19 @@ export class IssuePanel {
   }
 
   async #load() {
-    const first = this.#rows.children.length;
+    const first = this.#read;
     const query = new URLSearchParams({ first, count: PAGE });
     const { found, total, expected_seconds: cost } = await request(`${datasetPath(this.#dataset)}/issues?${query}`, {
       signal: this.#signal,
     });
     if (!first) this.#introduce(found, cost);
     if (!found) return;
-    const rows = found.issues.map((issue) => this.#row(issue));
+    const { issues } = found;
+    const rows = issues.filter(({ given, suggested }) => given !== suggested).map((issue) => this.#row(issue));
     this.#rows.append(...rows.map(({ element }) => element));
-    this.#more.hidden = this.#rows.children.length >= total;
-    await this.#draw(rows);
+    this.#read += issues.length;
+    this.#more.hidden = this.#read >= total || issues.at(-1).own > 0.5; // those behind look like their own class
+    await drawSamples(this.#dataset, rows, this.#signal);
   }
 
   #introduce(found, cost) {
@@ -58,7 +62,7 @@ export class IssuePanel {
 
   async #start(cost) {
     const parts = [
-      h("p", `A worker trains a small network twice: ${roughly(cost)} with two processors, more with larger pictures or beside a job.`),
+      h("p", `A worker trains a small network twice: ${roughly(cost)} with two idle processors, more beside a job.`),
       h("p", "The measured time is shown once it runs. It can be cancelled, and nothing is changed."),
     ];
     if (!(await confirmDialog("Look for wrong labels?", parts, { yes: "Start", no: "Cancel" }))) return;
@@ -89,12 +93,13 @@ export class IssuePanel {
     fill(this.#status, state.status === "finished" ? [] : h(`p${state.status === "refused" ? ".bad" : ""}`, wordsOf(state)));
     if (state.status !== "finished") return;
     fill(this.#rows);
+    this.#read = 0;
     await this.#load();
   }
 
   #row({ sample, given, suggested, own, probability }) {
-    const canvas = h("canvas", { role: "img", "aria-label": `Sample ${number(sample, 0)}` });
-    const what = `${number(sample, 0)}: in ${given} (${percent(own, 1)}), looks like ${suggested} (${percent(probability, 1)})`;
+    const canvas = pictureOf(sample);
+    const what = `In ${given} (${percent(own, 1)}), looks like ${suggested} (${percent(probability, 1)})`;
     const text = h("span", what);
     const element = h("li", canvas, text);
     if (this.#changes) {
@@ -102,7 +107,7 @@ export class IssuePanel {
       const set = (name) => this.#changes.set(sample, name, given);
       const buttons = h(
         "div.buttons",
-        suggested !== given && button(`Move to ${suggested}`, () => set(suggested)),
+        button(`Move to ${suggested}`, () => set(suggested)),
         button("Leave out", () => set(NOWHERE)),
         button("Other…", () => this.#changes.ask(sample, given)),
       );
@@ -111,32 +116,12 @@ export class IssuePanel {
         const name = this.#changes.of(sample);
         buttons.hidden = name !== undefined;
         undo.hidden = name === undefined;
-        setText(text, name === undefined ? what : `${number(sample, 0)}: ${name === NOWHERE ? "left out" : `to ${name}`}`);
+        setText(text, name === undefined ? what : name === NOWHERE ? "Left out" : `To ${name}`);
       });
       undo.hidden = true;
       element.append(buttons, undo);
     }
     return { sample, canvas, element };
-  }
-
-  /** Draw the pictures of some rows; the service sends as many at a time as it likes. */
-  async #draw(rows) {
-    let left = rows;
-    while (left.length) {
-      const samples = left.map(({ sample }) => sample).join(",");
-      const path = `${datasetPath(this.#dataset)}/samples?${new URLSearchParams({ samples })}`;
-      const { blob, headers } = await fetchBlob(path, { signal: this.#signal });
-      const [width, height, columns] = headers.get("x-grid").split(",").map(Number);
-      const sent = headers.get("x-samples").split(",").map(Number);
-      const picture = await createImageBitmap(blob);
-      for (const [place, { canvas }] of left.slice(0, sent.length).entries()) {
-        Object.assign(canvas, { width, height });
-        const [x, y] = [(place % columns) * width, Math.floor(place / columns) * height];
-        canvas.getContext("2d").drawImage(picture, x, y, width, height, 0, 0, width, height);
-      }
-      picture.close();
-      left = left.slice(sent.length);
-    }
   }
 
   async #guard(action) {

@@ -5,29 +5,33 @@ import { panel } from "../../lib/components.js";
 import { fill, h, setText } from "../../lib/dom.js";
 import { number, pluralize } from "../../lib/format.js";
 import { datasetPath } from "./data.js";
+import { drawSamples, pictureOf } from "./pictures.js";
 
 const PAGE = 20;
+const NEAR = "300px";
 /** Kind of a pair -> its title, and where the report has how many there are. */
 const KINDS = {
+  contradicting: ["Equal pictures of different classes", ({ contradicting_labels: found }) => found?.exact],
   exact: ["Equal pictures", ({ exact_duplicates: found }) => found?.samples],
   near: ["Nearly equal pictures", ({ near_duplicates: found }) => found?.pairs],
-  contradicting: ["Equal pictures of different classes", ({ contradicting_labels: found }) => found?.exact],
 };
 
-/** Return a panel for each kind of duplicates that a version has. */
-export function pairPanels(dataset, report, signal) {
+/** Return a panel for each kind of duplicates that a version has; `pictures` is whether the service has them. */
+export function pairPanels(dataset, report, signal, { pictures, changes }) {
   return Object.entries(KINDS)
     .filter(([, [, count]]) => count(report))
-    .map(([kind, [title]]) => pairPanel(dataset, kind, title, signal));
+    .map(([kind, [title]]) => pairPanel(dataset, kind, title, signal, { pictures, changes }));
 }
 
-function pairPanel(dataset, kind, title, signal) {
+function pairPanel(dataset, kind, title, signal, { pictures, changes }) {
   const note = h("p.note", { role: "status" });
-  const list = h("ul");
+  const list = h("ul.pairs");
   const turn = (label, pages) => h("button", { type: "button", "aria-label": `${label} ${title.toLowerCase()}`, click: () => show(first + pages * PAGE) }, label);
   const [back, next] = [turn("Previous", -1), turn("Next", 1)];
   let first = 0;
   const element = panel(title, note, list, h("div.buttons", back, next));
+  let undrawn = [];
+  const observer = new IntersectionObserver(drawNear, { rootMargin: NEAR });
 
   async function show(from) {
     const query = new URLSearchParams({ kind, first: from, count: PAGE });
@@ -37,7 +41,10 @@ function pairPanel(dataset, kind, title, signal) {
       const last = first + pairs.length;
       const which = total > PAGE ? `, ${number(first + 1, 0)} to ${number(last, 0)}` : "";
       setText(note, `${pluralize(total, "pair")}${which}`);
-      fill(list, pairs.map(({ names, samples }) => h("li", side(names[0], samples[0]), " = ", side(names[1], samples[1]))));
+      undrawn = [];
+      fill(list, pairs.map(({ names, samples }) => h("li", [0, 1].map((index) => side(names[index], samples[index])))));
+      observer.disconnect();
+      if (pictures) observer.observe(element);
       back.parentElement.hidden = total <= PAGE;
       back.disabled = first === 0;
       next.disabled = last >= total;
@@ -48,10 +55,27 @@ function pairPanel(dataset, kind, title, signal) {
     }
   }
 
+  async function drawNear(entries) {
+    if (!entries.some(({ isIntersecting }) => isIntersecting)) return;
+    observer.disconnect();
+    try {
+      await drawSamples(dataset, undrawn, signal);
+    } catch (problem) {
+      if (!signal.aborted) setText(note, problem.message);
+    }
+  }
+
+  function side(name, sample) {
+    if (sample === null) return h("div.bare", h("code", name), h("small", "left out"));
+    const words = `Sample ${number(sample, 0)}`;
+    const ask = () => changes.ask(sample);
+    const parts = [h("code", name), changes ? h("button.quiet", { type: "button", click: ask }, words) : h("small", words)];
+    if (!pictures) return h("div.bare", parts);
+    const canvas = pictureOf(sample);
+    undrawn.push({ sample, canvas });
+    return h("div", canvas, parts);
+  }
+
   show(0);
   return element;
-}
-
-function side(name, sample) {
-  return [h("code", name), h("small", sample === null ? " (left out)" : ` (sample ${number(sample, 0)})`)];
 }

@@ -1,37 +1,38 @@
-// Samples of a class: pages of a grid, drawn while they are near the window and let go afterwards.
+// Samples of a class: pages of pictures, drawn while they are near the window and let go afterwards.
 
-import { fetchBlob } from "../../lib/api.js";
 import { fill, h, setText } from "../../lib/dom.js";
 import { number } from "../../lib/format.js";
-import { datasetPath } from "./data.js";
+import { NOWHERE } from "./changes.js";
+import { fetchSamples, pictureOf } from "./pictures.js";
 
-const PAGE = 60;
-/** Pixels of a sample on the page, at least. */
-const SIDE = 48;
+const MOST = 60;
 const NEAR = "300px";
+/** Height of a page that was not drawn yet. */
+const EMPTY = "6rem";
 
 /** A choice of class, and its samples. */
 export class SampleGrid {
-  #path;
+  #dataset;
   #signal;
-  #grid = h("div.samples", { tabindex: "0", role: "region" });
+  #grid = h("div.samples", { role: "region", keydown: (event) => this.#onKey(event) });
   #note = h("p.note", { role: "status" });
   #observer;
-  #classes;
   #changes;
+  #page = MOST; // samples of a page: of large pictures the service sends fewer at a time
 
   /** `changes` are those to the version; null: nothing may be changed. */
   constructor(dataset, classes, signal, changes) {
-    this.#path = `${datasetPath(dataset)}/samples`;
+    this.#dataset = dataset;
     this.#signal = signal;
-    this.#classes = classes;
     this.#changes = changes;
-    const change = "Click a sample, or choose it with the arrow keys and Enter, to give it another class, leave it out or delete it.";
+    const change = "Click a picture, or choose it with the arrow keys and Enter, to move it to another class, leave it out or delete it.";
     const hint = changes && h("p.note", change);
     const options = classes.map((one, label) => h("option", { value: label }, `${one.name} (${number(totalOf(one), 0)})`));
     const select = h("select", { id: "sample-class", change: () => show() }, options);
     const show = () => this.#show(Number(select.value), classes[select.value]);
     this.element = h("div", h("label", { for: "sample-class" }, "Class"), select, hint, this.#grid, this.#note);
+    if (!changes) this.#grid.tabIndex = 0; // it has no buttons by which keys could scroll it
+    changes?.addEventListener("change", () => this.#grid.querySelectorAll(".sample").forEach((one) => this.#mark(one)));
     show();
   }
 
@@ -39,16 +40,16 @@ export class SampleGrid {
     this.#observer?.disconnect();
     this.#observer = new IntersectionObserver((entries) => this.#onMove(entries), { root: this.#grid, rootMargin: NEAR });
     this.#grid.setAttribute("aria-label", `Samples of ${one.name}`);
-    const count = Math.ceil(totalOf(one) / PAGE);
-    const pages = Array.from({ length: count }, (_, page) => {
-      const first = page * PAGE;
-      const element = h("div.page");
-      this.#observer.observe(element);
-      return Object.assign(element, { label, ask: `${this.#path}?${new URLSearchParams({ label, first, count: PAGE })}` });
-    });
-    fill(this.#grid, pages);
+    fill(this.#grid, this.#pageOf(label, one, 0));
     this.#grid.scrollTop = 0;
     setText(this.#note, "");
+  }
+
+  #pageOf(label, one, first) {
+    const page = Object.assign(h("div.page"), { label, one, first });
+    page.style.height = EMPTY;
+    this.#observer.observe(page);
+    return page;
   }
 
   #onMove(entries) {
@@ -61,60 +62,64 @@ export class SampleGrid {
     }
   }
 
-  /** Have clicks and keys of a page choose a sample. */
-  #listen(page, canvas, grid) {
-    const mark = h("span.chosen", { hidden: true });
-    const { samples, columns } = grid;
-    let place = 0;
-    const choose = (next) => {
-      if (next < 0 || next >= samples.length) return;
-      place = next;
-      mark.hidden = false;
-      frame(mark, place, grid);
-      canvas.setAttribute("aria-label", `Sample ${number(samples[place], 0)}`);
-    };
-    canvas.tabIndex = 0;
-    canvas.parentElement.append(mark);
-    canvas.addEventListener("click", ({ offsetX: x, offsetY: y }) => {
-      const rows = Math.ceil(samples.length / columns);
-      const column = Math.floor((x / canvas.clientWidth) * columns);
-      choose(Math.floor((y / canvas.clientHeight) * rows) * columns + column);
-      if (place < samples.length) this.#changes.ask(samples[place], this.#classes[page.label].name);
-    });
-    canvas.addEventListener("keydown", (event) => {
-      const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns }[event.key];
-      if (step === undefined && event.key !== "Enter") return;
-      event.preventDefault();
-      if (step === undefined) this.#changes.ask(samples[place], this.#classes[page.label].name);
-      else choose(mark.hidden ? 0 : place + step);
-    });
-  }
-
   async #draw(page) {
-    const canvas = h("canvas", { role: "img", "aria-label": "Samples" });
-    fill(page, h("div.sheet", canvas));
+    const { label, one, first } = page;
     try {
-      const { blob, headers } = await fetchBlob(page.ask, { signal: this.#signal });
-      const [width, , columns] = headers.get("x-grid").split(",").map(Number);
-      const samples = headers.get("x-samples").split(",").map(Number);
-      const picture = await createImageBitmap(blob);
-      Object.assign(canvas, { width: picture.width, height: picture.height });
-      canvas.getContext("2d").drawImage(picture, 0, 0);
-      canvas.style.width = `${columns * Math.max(SIDE, width)}px`;
+      const { samples, draw } = await fetchSamples(this.#dataset, { label, first, count: this.#page }, this.#signal);
+      if (!page.isConnected) return;
+      const isAlone = !this.#grid.querySelector("[tabindex='0']"); // one picture of all is reached by Tab
+      fill(page, samples.map((sample, place) => this.#picture(sample, one.name, (canvas) => draw(place, canvas), isAlone && !place)));
       page.style.height = "";
-      picture.close();
-      if (this.#changes) this.#listen(page, canvas, { samples, columns });
+      if (!first && !page.nextSibling && totalOf(one) > samples.length) this.#addPages(page);
     } catch (problem) {
       if (!this.#signal.aborted) setText(this.#note, problem.message);
     }
   }
+
+  /** Add the other pages, of as many samples as the first one has in whole rows. */
+  #addPages(page) {
+    const { label, one, children } = page;
+    this.#page = children.length - (children.length % columnsOf([...children])) || children.length;
+    fill(page, [...children].slice(0, this.#page));
+    const rest = Math.ceil(totalOf(one) / this.#page) - 1;
+    page.after(...Array.from({ length: rest }, (_, index) => this.#pageOf(label, one, (index + 1) * this.#page)));
+  }
+
+  #picture(sample, own, draw, isFirst) {
+    const canvas = pictureOf(sample);
+    draw(canvas);
+    if (!this.#changes) return canvas;
+    const ask = () => this.#changes.ask(sample, own);
+    const button = h("button.sample", { type: "button", tabindex: isFirst ? "0" : "-1", "data-sample": sample, click: ask }, canvas);
+    this.#mark(button);
+    return button;
+  }
+
+  /** Frame a picture that is about to be changed. */
+  #mark(button) {
+    const name = this.#changes.of(Number(button.dataset.sample));
+    button.classList.toggle("changed", name !== undefined);
+    button.title = name === undefined ? "" : name === NOWHERE ? "left out" : `to ${name}`;
+  }
+
+  /** Move the focus by the arrow keys. */
+  #onKey(event) {
+    const all = [...this.#grid.querySelectorAll(".sample")];
+    const from = all.indexOf(event.target);
+    const columns = columnsOf(all);
+    const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns }[event.key];
+    const next = all[from + step];
+    if (from < 0 || step === undefined) return;
+    event.preventDefault();
+    if (!next) return;
+    [event.target.tabIndex, next.tabIndex] = [-1, 0];
+    next.focus();
+  }
 }
 
-/** Mark a place of a page: its left, top, width and height in percent of the canvas. */
-function frame(mark, place, { samples, columns }) {
-  const rows = Math.ceil(samples.length / columns);
-  const at = [(place % columns) / columns, Math.floor(place / columns) / rows, 1 / columns, 1 / rows];
-  for (const [index, side] of ["left", "top", "width", "height"].entries()) mark.style[side] = `${100 * at[index]}%`;
+/** How many of these are in the first row. */
+function columnsOf(elements) {
+  return elements.filter(({ offsetTop }) => offsetTop === elements[0]?.offsetTop).length;
 }
 
 function totalOf({ train, validation, test }) {

@@ -6,6 +6,8 @@ import { h, setText } from "../../lib/dom.js";
 import { gigabytes, percent } from "../../lib/format.js";
 
 const NAME = "[a-z0-9][a-z0-9._\\-]{0,63}";
+const NAME_WORDS = "Small letters, digits, dots, dashes and underscores, a letter or digit first";
+const HINT = "Drop a zip here that has one folder of pictures for each class, or choose a file.";
 const ENDS = /(\.(tar|csv))?\.(zip|tar|gz|tgz|bz2|xz|parquet|npz|csv|tsv)$/i;
 
 /** The panel that takes a file. */
@@ -14,46 +16,42 @@ export class UploadPanel {
   #onAccepted;
   #file = null;
   #most = Infinity;
-  #status = h("p", { role: "status" }, "Drop a zip, tar, Parquet, npz or CSV file here, or choose one.");
+  #status = h("p", { role: "status" }, HINT);
   #error = h("p.bad", { role: "alert" });
   #bar = h("progress", { max: 1, value: 0, hidden: true, "aria-label": "Upload" });
-  #name = h("input", { id: "upload-name", maxlength: 64, pattern: NAME, required: true, autocomplete: "off" });
+  #name = h("input", { id: "upload-name", maxlength: 64, pattern: NAME, required: true, autocomplete: "off", title: NAME_WORDS });
   #size = h("input", { id: "upload-size", placeholder: "most frequent size, at most 64" });
   #test = h("input", { id: "upload-test", placeholder: "0.2" });
-  #start = h("button.primary", { type: "submit" }, "Import");
-  #stop = h("button", { type: "button" }, "Stop");
+  #refused = h("input", { id: "upload-refused", placeholder: "0.01" });
+  #start = h("button.primary", { type: "submit", hidden: true, form: "upload" }, "Import");
+  #stop = h("button", { type: "button", hidden: true }, "Stop");
+  #choose = h("button", { type: "button" }, "Choose a file");
   #form;
 
   constructor({ signal, onAccepted }) {
     this.#signal = signal;
     this.#onAccepted = onAccepted;
     const file = h("input", { type: "file", hidden: true, change: () => this.#take(file.files[0]) });
-    const choose = h("button", { type: "button", click: () => file.click() }, "Choose a file");
+    this.#choose.addEventListener("click", () => file.click());
     const field = (input, label) => h("p.field", h("label", { for: input.id }, label), input);
     this.#form = h(
       "form.upload",
-      { hidden: true, submit: (event) => this.#submit(event) },
+      { id: "upload", hidden: true, submit: (event) => this.#submit(event) },
       field(this.#name, "Name of the data set"),
       h(
         "details",
         h("summary", "Options"),
         field(this.#size, "Height and width, such as 28 or 32x48"),
         field(this.#test, "Share for the test"),
+        field(this.#refused, "Share that may be refused (--max-refused)"),
       ),
-      h("div.buttons", this.#start),
     );
-    this.#stop.hidden = true;
-    const note = h(
-      "p.note",
-      "One folder for each class, or a table, as ",
-      h("code", "preflight data add"),
-      " takes them. Nothing in it is run.",
-    );
-    const parts = [this.#status, this.#error, this.#bar, this.#form, h("div.buttons", choose, this.#stop, file), note];
+    const note = h("p.note", "A tar, Parquet, npz or CSV file can be dropped, too. Nothing in it is run.");
+    const parts = [this.#status, this.#error, this.#bar, this.#form, h("div.buttons", this.#start, this.#choose, this.#stop, file), note];
     this.element = panel("Add data", ...parts);
     this.element.classList.add("drop");
-    for (const name of ["dragover", "dragleave", "drop"])
-      this.element.addEventListener(name, (event) => this.#onDrag(event));
+    // What is dropped beside the panel is meant for it, too: the browser would leave the page for the file.
+    for (const name of ["dragover", "dragleave", "drop"]) addEventListener(name, (event) => this.#onDrag(event), { signal });
   }
 
   /** Take the bounds of the service. */
@@ -62,13 +60,15 @@ export class UploadPanel {
   }
 
   #onDrag(event) {
+    if (!event.dataTransfer.types.includes("Files")) return;
     event.preventDefault();
     this.element.classList.toggle("dropping", event.type === "dragover");
     if (event.type !== "drop") return;
-    const [item] = event.dataTransfer.items;
-    if (item?.webkitGetAsEntry?.()?.isDirectory) {
-      setText(this.#error, "This is a folder. Pack it as a zip first, and drop that.");
-    } else this.#take(event.dataTransfer.files[0]);
+    const [item, another] = event.dataTransfer.items;
+    if (another) setText(this.#error, "These are several files. Pack them as one zip, with a folder for each class, and drop that.");
+    else if (item?.webkitGetAsEntry?.()?.isDirectory) setText(this.#error, "This is a folder. Pack it as a zip first, and drop that.");
+    else if (this.#stop.hidden) this.#take(event.dataTransfer.files[0]);
+    else setText(this.#error, "Another file is being sent. Wait until it is there, or stop it.");
   }
 
   #take(file) {
@@ -81,15 +81,16 @@ export class UploadPanel {
     this.#file = file;
     setText(this.#status, `${file.name}, ${gigabytes(file.size)}`);
     this.#name.value = nameOf(file.name);
-    this.#form.hidden = false;
+    this.#form.hidden = this.#start.hidden = false;
+    setText(this.#choose, "Choose another file");
     this.#name.focus();
   }
 
   async #submit(event) {
     event.preventDefault();
     const { name } = this.#file;
-    const given = { file: name, size: this.#size.value.trim(), test: this.#test.value.trim() };
-    const query = new URLSearchParams(Object.entries(given).filter(([, value]) => value));
+    const given = { file: name, size: this.#size.value, test: this.#test.value, max_refused: this.#refused.value };
+    const query = new URLSearchParams(Object.entries(given).filter(([, value]) => value.trim()));
     const stopped = new AbortController();
     const stop = () => stopped.abort();
     this.#signal.addEventListener("abort", stop);
@@ -103,7 +104,8 @@ export class UploadPanel {
         setText(this.#status, `${name}: ${percent(share, 0)} sent`);
       };
       const state = await send(path, this.#file, { signal: stopped.signal, onProgress });
-      this.#form.hidden = true;
+      this.#form.hidden = this.#start.hidden = true;
+      setText(this.#choose, "Choose a file");
       setText(this.#status, `${name} was sent. A worker imports it; this page may be closed.`);
       this.#onAccepted(state);
     } catch (problem) {
@@ -119,7 +121,7 @@ export class UploadPanel {
 
   #sending(isSending) {
     this.#bar.hidden = this.#stop.hidden = !isSending;
-    this.#start.disabled = isSending;
+    this.#start.disabled = this.#choose.disabled = isSending;
   }
 }
 

@@ -7,6 +7,8 @@ import { NONE, number, percent } from "../../lib/format.js";
 const EVALUATION = "evaluation.json";
 /** A larger file is none that a worker wrote. */
 const MAX_BYTES = 2 ** 21;
+/** Letters of a class name beyond which the heads of the columns are turned. */
+const MOST_ACROSS = 4;
 
 /** Show in `place` what the evaluation says, where `files` has it. */
 export async function showEvaluation(place, path, files, signal) {
@@ -53,15 +55,17 @@ function classTable(classes, name) {
 
 function matrix(confusion, name) {
   const most = Math.max(1, ...confusion.flatMap((row, truth) => row.filter((_, predicted) => predicted !== truth)));
-  const labels = confusion.map((_, label) => h("th.n", { scope: "col" }, name(label)));
+  const heads = confusion.map((_, label) => String(name(label)));
+  const head = (scope, text) => h("th.n", { scope, title: text }, text);
   const rows = confusion.map((row, truth) => {
     const cells = row.map((count, predicted) => h(cellName(count, truth === predicted, most), count || "·"));
-    return h("tr", h("th.n", { scope: "row" }, name(truth)), cells);
+    return h("tr", head("row", heads[truth]), cells);
   });
+  const isNamed = heads.some((text) => text.length > MOST_ACROSS);
   const table = h(
-    "table.confusion",
+    isNamed ? "table.confusion.named" : "table.confusion",
     h("caption", "Confusion matrix: a row for each true class, a column for each predicted one"),
-    h("thead", h("tr", h("td"), labels)),
+    h("thead", h("tr", h("td"), heads.map((text) => head("col", text)))),
     h("tbody", rows),
   );
   const region = { role: "region", tabindex: "0", "aria-label": "Confusion matrix" };

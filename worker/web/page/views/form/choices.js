@@ -8,9 +8,9 @@ export function listOf(schema, names, labels = {}) {
   return names.length ? { ...schema, kind: "choice", enum: names, labels, pattern: undefined, description: "" } : schema;
 }
 
-/** A data set as an option: photos, 3,200 + 400 images, 10 classes, now photos@2. */
+/** A data set as an option: photos, 3,600 images, 10 classes, now photos@2. */
 export function datasetLabel({ name, version, train, test, classes }) {
-  const size = train === undefined ? "" : `, ${number(train, 0)} + ${number(test, 0)} images, ${number(classes, 0)} classes`;
+  const size = train === undefined ? "" : `, ${number(train + test, 0)} images, ${number(classes, 0)} classes`;
   return `${name}${size}${version ? `, now ${version}` : ""}`;
 }
 

@@ -163,7 +163,7 @@ function noMatch() {
 }
 
 function noJobs(readOnly) {
-  const start = h("a", { href: "#/new" }, "start one");
+  const begin = ["To begin, ", h("a", { href: "#/new" }, "start one"), ", ", h("a", { href: "#/data" }, "bring your own pictures"), ", or send one:"];
   const job = '{"type": "preflight.train.v1", "dataset": "mnist", "model": "cnn", "epochs": 3}';
   const command = [
     `curl ${addressOf("v1/jobs")}`,
@@ -175,7 +175,7 @@ function noJobs(readOnly) {
   return h(
     "div.empty",
     h("h2", "No jobs yet"),
-    h("p", "New jobs appear here automatically. ", ...(readOnly ? [] : ["To begin, ", start, ", or send one:"])),
+    h("p", "New jobs appear here automatically. ", ...(readOnly ? [] : begin)),
     readOnly ? null : h("div.command", h("pre", { tabindex: "0" }, code), copyButton(command, code)),
     h("p.note", "Jobs and their results are kept for a week after their last update."),
   );
