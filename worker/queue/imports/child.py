@@ -1,7 +1,7 @@
 """The process of one import: `preflight data add` for what was uploaded, with its progress in Redis.
 
 Killed, it leaves what it has decoded and an open record, so that the next one goes on. Arguments: the id, the name of
-the worker, the number of processes that decode, and the id of the parent with which it dies.
+the worker, the number of processes that decode, the priority, and the id of the parent with which it dies.
 """
 
 import os
@@ -34,7 +34,7 @@ from worker.imports.uploads import Uploads, open_uploads
 from worker.jobs.local.erasing import erase_local
 from worker.jobs.local.import_options import import_options
 from worker.jobs.local.importing import Asked, import_local, relabel_local, remove_local
-from worker.queue.imports.room import limit_memory
+from worker.queue.imports.room import IDLE, limit_memory
 from worker.queue.loop.datasets import DatasetsChore
 from worker.state.control import Interrupted, StopSignal
 
@@ -251,10 +251,11 @@ def _value(name: str, text: str) -> object:
 
 def main() -> None:
     """Run the import that the arguments name; exit code `EX_TEMPFAIL`: it goes on later."""
-    import_id, worker, processes, parent = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    die_with_parent(parent)
-    use_idle_priority()
-    lower_session()
+    import_id, worker, decoders, priority, parent = sys.argv[1:]
+    die_with_parent(int(parent))
+    if priority == IDLE:
+        use_idle_priority()
+        lower_session()
     limit_memory()
     stop = StopSignal()
     set_stop_handler(stop.note)
@@ -267,7 +268,7 @@ def main() -> None:
         f"{worker}/import.{os.getpid()}", DatasetsChore(connection, settings.queue, worker, settings).step,
     )  # fmt: skip
     try:
-        ended = run.run(import_id, processes)
+        ended = run.run(import_id, int(decoders))
     except Interrupted:  # while Redis is away
         ended = False
     sys.exit(0 if ended else os.EX_TEMPFAIL)

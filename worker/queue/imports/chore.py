@@ -1,7 +1,7 @@
 """Imports as a chore of a worker, idle or busy: one process at a time, where this machine reaches the upload.
 
-An idle worker begins at once. A busy one begins where there is room beside its job; else the import waits, which its
-state says, for this worker to be idle or for another one.
+An idle worker begins at once. A busy one begins at idle priority where there is room beside its job; else the import
+waits, which its state says, for this worker to be idle or for another one.
 """
 
 import os
@@ -21,7 +21,7 @@ from training.process.interrupts import held_back
 from worker.config.settings import Settings, service_environment
 from worker.imports.records import Imports, ImportState
 from worker.imports.uploads import open_uploads, sweep
-from worker.queue.imports.room import may_begin_beside, must_give_way
+from worker.queue.imports.room import IDLE, USUAL, may_begin_beside, must_give_way
 
 MODULE: Final = "worker.queue.imports.child"
 PAUSE: Final = 5.0
@@ -43,6 +43,8 @@ class ImportsChore:
         self._settings = settings
         self._worker = worker
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_idle_priority = False
+        """Of the process."""
         self._open = False
         self._next_look = 0.0
         self._next_sweep = time.monotonic() + SWEEP_INTERVAL
@@ -63,13 +65,13 @@ class ImportsChore:
         return self._process is not None or (self._open and now >= self._next_look) or now >= self._next_sweep
 
     def step(self, *, busy: bool = False) -> None:
-        """Start the oldest import that this worker can run; end one that takes the memory of a job.
+        """Start the oldest import that this worker can run; end one that takes the processors or memory of a job.
 
         Raises `redis.exceptions.RedisError`.
         """
         busy = busy or self._is_companion
         if self._is_running():
-            if busy and self._process is not None and must_give_way(detect(shares=self._settings.shares)):
+            if busy and self._process is not None and self._must_end():
                 self._process.terminate()
             return
         if time.monotonic() >= self._next_sweep:
@@ -108,16 +110,25 @@ class ImportsChore:
             if self._imports.is_held(state.import_id) or not self._is_here(state):
                 continue
             processes = 1 if busy else min(len(os.sched_getaffinity(0)), MAX_PROCESSES)
-            command = [sys.executable, "-P", "-m", MODULE, state.import_id, self._worker, str(processes)]
+            self._is_idle_priority = busy
+            priority = IDLE if busy else USUAL
+            command = [sys.executable, "-P", "-m", MODULE, state.import_id, self._worker, str(processes), priority]
             try:
                 with held_back():
                     self._process = subprocess.Popen(
                         [*command, str(os.getpid())], env=service_environment(self._settings), stdin=subprocess.DEVNULL,
-                        start_new_session=True,  # of which it lowers the priority
+                        start_new_session=True,  # of which it may lower the priority
                     )  # fmt: skip
             except OSError as error:
                 self._log.warning("import_retry", message=f"no process could be started ({error.strerror})")
             return
+
+    def _must_end(self) -> bool:
+        """Whether the process has to end for a job: it takes its memory, or has not begun at idle priority.
+
+        It goes on beside the job where that has room for it.
+        """
+        return not self._is_idle_priority or must_give_way(detect(shares=self._settings.shares))
 
     def _is_here(self, state: ImportState) -> bool:
         """Whether this worker reaches what was uploaded."""

@@ -9,6 +9,8 @@ from preflight.container.resources import Resources
 MEMORY: Final = 1 << 30
 """Bytes that the process of an import, and each of the processes that decode for it, may have beyond their start."""
 MIN_CORES: Final = 2
+IDLE, USUAL = "idle", "usual"
+"""Priorities of the process: beside a job, and without one."""
 LEAST_FREE: Final = 256 << 20
 """Bytes of memory below which an import beside a job ends, and goes on later."""
 
