@@ -21,6 +21,7 @@ from training.importing.decoding import pool
 from training.importing.decoding.pool import Pool
 from training.importing.decoding.task import Task
 from training.importing.difference import compare
+from training.importing.form import TASKS
 from training.importing.shards import Decoded, Shard
 
 STEPS = """
@@ -89,7 +90,7 @@ def test_decoded_tasks_are_not_decoded_again(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(Pool, "run", counted)
     done = sorted((data / "imported" / "work" / "mine").glob("*/*.rows.npy"))
-    assert len(done) == 3
+    assert len(done) == TASKS
     time.sleep(0.01)
     (source / "disc" / "3.png").write_bytes((source / "disc" / "4.png").read_bytes())
     version = imported(data, source)
