@@ -66,14 +66,6 @@ class Catalog:
             if (version := self._read(name, number)) is not None
         ]  # fmt: skip
 
-    def knows(self, reference: str) -> bool:
-        """Whether there is such a data set or version."""
-        try:
-            self.find(reference)
-        except InvalidConfig:
-            return False
-        return True
-
     def find(self, text: str) -> Version:
         """Return the version that a reference names: of a name alone the newest.
 
