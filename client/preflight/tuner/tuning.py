@@ -318,8 +318,10 @@ class Tuning:
         Before glibc 2.38 it keeps several times as much, as freed blocks that torch had aligned are not always used
         again (its bug 14581).
         """
+        if self.best.malloc != "tuned":
+            return
         share = self._around.memory_share()
-        if self.best.malloc != "tuned" or share is None or share <= SHORT:
+        if share is None or share <= SHORT:
             return
         note = f"{share:.0%} of the memory limit are in use, more than {SHORT:.0%}"
         self._report_trial("allocator", "lost", self.best, None, note=note)

@@ -21,7 +21,7 @@ NEIGHBOURS: Final = 3
 THUMBS: Final = 3
 FURTHEST: Final = THUMBS * THUMB * THUMB
 """Sum of the differences of two thumbnails from which they are not near."""
-SUM_AT, WORD_AT, ROWS = np.uint64(24), np.uint64(40), np.uint64((1 << 24) - 1)
+SUM_AT, WORD_AT, ROW_MASK = np.uint64(24), np.uint64(40), np.uint64((1 << 24) - 1)
 """Where the sum of a thumbnail (14 bits) and a word of the hash (`BITS`) lie in 64 bits, behind the row's number."""
 PIXELS: Final = 0.06
 CONFIRMED: Final = 8 << 20
@@ -81,7 +81,7 @@ def _candidates(rows: Rows) -> Index:
         # One number for word, sum and row, by which one sort orders them: several times as fast as `lexsort`.
         keys = rows["hash"][:, table].astype(np.uint64) << WORD_AT | sums << SUM_AT | np.arange(count, dtype=np.uint64)
         keys.sort()
-        words, order = keys >> WORD_AT, (keys & ROWS).astype(np.int64)
+        words, order = keys >> WORD_AT, (keys & ROW_MASK).astype(np.int64)
         total = sums[order].astype(np.int64)
         for step in range(1, NEIGHBOURS + 1):
             near = (words[step:] == words[:-step]) & (total[step:] - total[:-step] < FURTHEST)

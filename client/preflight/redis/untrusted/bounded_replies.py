@@ -145,7 +145,8 @@ class ReplyReader:
         self._at = stop + 2
         self._kept += size
         if self._kept > self._limits.tiers[0][0]:
-            self._largest = min(largest for kept, largest in self._limits.tiers if self._kept > kept)
+            reached = (largest for kept, largest in self._limits.tiers if self._kept > kept)
+            self._largest = min(self._largest, *reached)
         return self._buffer[start:stop]
 
     def _begin_list(self, length: int) -> object:
