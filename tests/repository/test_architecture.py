@@ -51,7 +51,7 @@ CHILD_SIDE = {
     "training/checkpoints/checkpointer.py", "training/checkpoints/tensors.py",
     "training/data/augmentation/augment.py", "training/data/augmentation/colour.py",
     "training/data/augmentation/framing.py", "training/data/augmentation/image_ops.py",
-    "training/data/batches.py", "training/data/counter_rng.py",
+    "training/data/batches.py", "training/data/counter_rng.py", "training/data/read_ahead.py",
     "training/data/loader.py",
     "training/distributed/elastic.py", "training/distributed/gloo.py",
     "training/distributed/gradients.py", "training/distributed/measuring.py", "training/distributed/mesh.py",

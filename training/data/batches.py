@@ -19,6 +19,7 @@ from training.data.counter_rng import shuffle
 from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import PreparedDataset, open_dataset
 from training.data.loader import build_loader, iterate
+from training.data.read_ahead import ReadAhead
 from training.data.split import Split, split
 from training.group import ALONE, Group
 
@@ -101,14 +102,16 @@ class StoreDataset(Dataset[tuple[Tensor, Tensor]]):
         self._info = info
         self._spec = spec
         self._layout = layout
-        self._store: PreparedDataset | None = None
+        self._opened: tuple[PreparedDataset, ReadAhead] | None = None
 
     def __getitem__(self, key: tuple[int, Tensor]) -> tuple[Tensor, Tensor]:
-        if self._store is None:
-            self._store = replace(open_dataset(self._info.path), info=self._info)
-        number, draws = key
+        if self._opened is None:
+            store = replace(open_dataset(self._info.path), info=self._info)
+            self._opened = store, ReadAhead(store.train_images)
+        (store, read_ahead), (number, draws) = self._opened, key
+        read_ahead.ask(draws % len(store.train_labels))
         return gather(
-            self._store, draws, self._spec.augmentation,
+            store, draws, self._spec.augmentation,
             seed=self._spec.seed, epoch=number, layout=self._layout,
         )  # fmt: skip
 
@@ -126,6 +129,8 @@ class Batches:
         self._order = EpochOrder(spec.seed, spec.batch_size, self._parts, group, balanced)
         dataset = StoreDataset(store.info, spec, plan.memory_format)
         self._loader = build_loader(dataset, self._order, plan) if plan.loader_workers else None
+        # Those that validate come last, and are read in order.
+        self._read_ahead = ReadAhead(store.train_images[: self._parts.available])
         self._pinned = plan.device == "cuda"
 
     def of(self, epoch: int, first_step: int = 0, end: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
@@ -139,7 +144,7 @@ class Batches:
         if self._loader is not None:
             yield from iterate(self._loader)
             return
-        for number, draws in self._order:
+        for number, draws in self._read_ahead.ahead_of(iter(self._order), len(self._store.train_labels)):
             images, labels = gather(
                 self._store, draws, self._spec.augmentation,
                 seed=self._spec.seed, epoch=number, layout=self._layout,

@@ -112,7 +112,10 @@ class _Folds:
     ) -> None:
         import torch
 
+        from training.data.read_ahead import ReadAhead
+
         self._store, self._request, self._journal, self._should_stop = store, request, journal, should_stop
+        self._train_ahead, self._test_ahead = ReadAhead(store.train_images), ReadAhead(store.test_images)
         self.labels = torch.cat((store.train_labels, store.test_labels)).long()
         self.order = torch.randperm(len(self.labels))
         self._parts = self.order.tensor_split(request.folds)
@@ -165,9 +168,12 @@ class _Folds:
 
         store, train = self._store, len(self._store.train_labels)
         is_train = numbers < train
+        from_train, from_test = numbers[is_train], numbers[~is_train] - train
+        self._train_ahead.ask(from_train)
+        self._test_ahead.ask(from_test)
         found = torch.empty((len(numbers), *store.info.shape), dtype=torch.uint8)
-        found[is_train] = store.train_images[numbers[is_train]]
-        found[~is_train] = store.test_images[numbers[~is_train] - train]
+        found[is_train] = store.train_images[from_train]
+        found[~is_train] = store.test_images[from_test]
         return (found.float() - store.info.mean) / store.info.std
 
 
