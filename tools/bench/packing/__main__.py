@@ -1,164 +1,125 @@
-"""Jobs an hour of a real worker with a real Redis, packed and one at a time, in turns; every run counts.
+"""Jobs an hour of real workers with a real Redis: packed, one at a time, and by two workers, in turns.
 
-python -m tools.bench.packing [cnn fast resnet18 mixed] [--jobs 8] [--pairs 5] [--write]
-python -m tools.bench.packing simulate [--write]
+    python -m tools.bench.packing [PART ...] [--minutes N]
+    python -m tools.bench.packing simulate
 
-Each run has empty directories, so that its first job calibrates. It is appended to results/packing.jsonl when it ends;
-the command goes on after an interruption with the runs that are missing. Sides: `off` is one job at a time, `packed`
-the default, `two` two workers on one state directory.
+A worker starts with empty directories, so that the first job of each kind calibrates. `cnn`, `fast`, `resnet18`,
+`mixed` and `lone` take six minutes each, `freed` one, `memory` twenty.
 """
 
-import argparse
-import subprocess
+import statistics
 import sys
-import tempfile
-import time
 from collections.abc import Mapping
-from pathlib import Path
+from functools import partial
 from typing import Final
 
-from pydantic import BaseModel
-
-from preflight import Client
-from preflight.redis.server.embedded import redis_server
-from preflight.wire import JOB_TYPE, TrainJob
+from tools.bench.packing.memory import memory
+from tools.bench.packing.scene import JOBS, ended, enqueue, events, failures, workers
 from tools.bench.packing.simulated import simulate
-from tools.bench.record import RESULTS, Record, Samples, judged, samples, start
-from tools.bench.versions import environment
+from tools.bench.pieces import Bench, Row
+from tools.bench.record import judged, samples, start
 
-RUNS: Final = RESULTS / "packing.jsonl"
-TREE: Final = Path(__file__).parents[3]
+PAIRS: Final = 5
+COUNT: Final = 8
+"""Jobs of a run."""
 SIDES: Final[Mapping[str, tuple[int, Mapping[str, str]]]] = {
     "off": (1, {"PREFLIGHT_PACKING": "off"}),
     "packed": (1, {"PREFLIGHT_PACKING": "throughput"}),
     "two": (2, {"PREFLIGHT_PACKING": "throughput", "PREFLIGHT_PROCESSES": "1"}),
 }
-"""Side -> workers and their variables."""
-MODELS: Final[Mapping[str, dict[str, str | int]]] = {
-    "cnn": {"model": "cnn", "epochs": 2},
-    "fast": {"recipe": "fast"},
-    "resnet18": {"model": "resnet18", "epochs": 1, "max_steps": 60},
-}
-MIXES: Final[Mapping[str, tuple[str, ...]]] = {**{name: (name,) for name in MODELS}, "mixed": tuple(MODELS)}
+"""Side -> workers on one state directory, and their variables."""
+MIXES: Final[Mapping[str, tuple[str, ...]]] = {**{name: (name,) for name in JOBS}, "mixed": tuple(JOBS)}
 BOUNDS: Final = {"cnn": 1.15, "fast": 1.1, "resnet18": 0.98, "mixed": 1.05}
 """Mix -> jobs an hour packed, in those of one at a time."""
 TWO_WORKERS: Final = 0.95
 """Jobs an hour of two workers, in those of one that packs."""
+LONE: Final = 0.98
+FREED_SECONDS: Final = 2.0
 
 
-class Run(BaseModel):
-    """One run: all jobs of a mix, from the first one enqueued to the last one ended."""
+def mix(name: str) -> list[Row]:
+    """Return the rows of `COUNT` jobs of a mix."""
+    hourly = _turns(MIXES[name], COUNT, tuple(SIDES))
+    packed, twos = _ratios(hourly, "packed", "off"), _ratios(hourly, "two", "packed")
+    return [
+        (f"jobs an hour, {COUNT} of {name}", samples(hourly["packed"], ",.0f"),
+         f"{samples(hourly['off'], ',.0f')} one at a time",
+         f"{samples(packed, '.2f')} of it, at least {BOUNDS[name]:g}",
+         judged(statistics.median(packed) >= BOUNDS[name])),
+        (f"two workers, {COUNT} of {name}", samples(hourly["two"], ",.0f"),
+         f"{samples(hourly['packed'], ',.0f')} by one that packs",
+         f"{samples(twos, '.2f')} of it, at least {TWO_WORKERS:g}", judged(statistics.median(twos) >= TWO_WORKERS)),
+    ]  # fmt: skip
 
-    mix: str
-    side: str
-    pair: int
-    jobs: int
-    seconds: float
-    failed: int = 0
+
+def lone() -> list[Row]:
+    """Return the row of one job, where a worker could pack and where it may not."""
+    hourly = _turns(MIXES["cnn"], 1, ("off", "packed"))
+    ratios = _ratios(hourly, "packed", "off")
+    seconds = {side: [3600 / each for each in rates] for side, rates in hourly.items()}
+    return [(
+        "seconds of a lone job", samples(seconds["packed"], ".1f", " s"),
+        f"{samples(seconds['off'], '.1f', ' s')} one at a time",
+        f"{samples(ratios, '.2f')} of the speed beside it, at least {LONE:g}",
+        judged(statistics.median(ratios) >= LONE),
+    )]  # fmt: skip
+
+
+def freed() -> list[Row]:
+    """Return the row of the processors that a job leaves to the one beside it."""
+    taken, never = list[float](), 0
+    for _ in range(PAIRS):
+        with workers(1, {"PREFLIGHT_PACKING": "throughput"}) as running:
+            long, short = (
+                enqueue(running, {"model": "cnn", "epochs": epochs, "plan": {"threads": 2}}) for epochs in (30, 1)
+            )
+            ended(running, [short])
+            left = max(at for at, _ in events(running, short))
+            ended(running, [long])
+            changes = [
+                at - left for at, event in events(running, long)
+                if event.type == "plan_adapted" and event.after > event.before and at >= left
+            ]  # fmt: skip
+            taken += changes[:1]
+            never += not changes
+    return [(
+        "seconds until freed processors train", samples(taken, ".2f", " s"), f"{never} of {PAIRS} did not take them",
+        f"at most {FREED_SECONDS:g} s", judged(not never and max(taken) <= FREED_SECONDS),
+    )]  # fmt: skip
+
+
+def _turns(kinds: tuple[str, ...], count: int, sides: tuple[str, ...]) -> dict[str, list[float]]:
+    """Return the jobs an hour of each side; the sides take turns, in another order in every second one."""
+    hourly: dict[str, list[float]] = {side: [] for side in sides}
+    for pair in range(PAIRS):
+        for side in sides if pair % 2 == 0 else sides[::-1]:
+            with workers(*SIDES[side]) as running:
+                jobs = [enqueue(running, JOBS[kinds[number % len(kinds)]]) for number in range(count)]
+                hourly[side].append(3600 * count / ended(running, jobs))
+                if failed := failures(running, jobs):
+                    raise SystemExit(f"{failed} jobs failed:\n{running.log.read_text()[-2000:]}")
+            print(f"{' '.join(kinds)}, {count} jobs, pair {pair}, {side}: {hourly[side][-1]:,.0f} an hour", flush=True)
+    return hourly
+
+
+def _ratios(hourly: Mapping[str, list[float]], side: str, beside: str) -> list[float]:
+    return [one / other for one, other in zip(hourly[side], hourly[beside], strict=True)]
+
+
+BENCH: Final = Bench(
+    name="packing", command="python -m tools.bench.packing", leaves_out="nothing: from the start to the last job's end",
+    parts={**{name: partial(mix, name) for name in MIXES}, "lone": lone, "freed": freed, "memory": memory},
+)  # fmt: skip
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.bench.packing", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("mixes", nargs="*", help=f"of {', '.join(MIXES)}; all by default; or simulate")
-    parser.add_argument("--jobs", type=int, default=8)
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--write", action="store_true", help="write tools/bench/results/packing.json")
-    asked = parser.parse_args()
-    mixes = asked.mixes or [*MIXES]
-    if unknown := sorted({*mixes} - {*MIXES, "simulate"}):
-        parser.error(f"no such mix: {', '.join(unknown)}; there are {', '.join([*MIXES, 'simulate'])}")
-    if mixes == ["simulate"]:
+    """Measure, or simulate hosts of many cores."""
+    if sys.argv[1:] == ["simulate"]:
         record = start("packing-simulated", "python -m tools.bench.packing simulate")
         simulate(record)
-    else:
-        record = start("packing", f"python -m tools.bench.packing {' '.join(mixes)}")
-        for mix in mixes:
-            _measure(mix, asked.jobs, asked.pairs)
-        _table(record, mixes)
-    if asked.write:
         record.write()
-
-
-def _measure(mix: str, jobs: int, pairs: int) -> None:
-    """Make the runs of a mix that are missing; the sides take turns, in another order in every second pair."""
-    done = {(run.mix, run.pair, run.side) for run in _runs()}
-    for pair in range(pairs):
-        for side in [*SIDES] if pair % 2 == 0 else [*SIDES][::-1]:
-            if (mix, pair, side) in done:
-                continue
-            run = _run(mix, side, pair, jobs)
-            with RUNS.open("a") as file:
-                file.write(run.model_dump_json() + "\n")
-            print(f"{mix}, pair {pair}, {side}: {run.seconds:.1f} s, {run.failed} failed", flush=True)
-
-
-def _run(mix: str, side: str, pair: int, jobs: int) -> Run:
-    workers, variables = SIDES[side]
-    with redis_server() as url, tempfile.TemporaryDirectory(prefix="packing-", ignore_cleanup_errors=True) as scratch:
-        client, directory = Client(url), Path(scratch)
-        names = [MIXES[mix][number % len(MIXES[mix])] for number in range(jobs)]
-        ids = [
-            client.enqueue(TrainJob.model_validate({"type": JOB_TYPE, "dataset": "mnist", **MODELS[name]})).job_id
-            for name in names
-        ]
-        began = time.monotonic()
-        with (directory / "log").open("wb") as log:
-            started = [
-                subprocess.Popen(
-                    [sys.executable, "-P", "-m", "worker.cli", "worker"], cwd=TREE, stdin=subprocess.DEVNULL,
-                    env={**environment(TREE, url, directory), "PREFLIGHT_REPORT": "off", **variables},
-                    stdout=log, stderr=log,
-                )
-                for _ in range(workers)
-            ]  # fmt: skip
-        try:
-            while any(client.is_active(job_id) for job_id in ids):
-                if any(process.poll() is not None for process in started):
-                    raise SystemExit(f"a worker has ended:\n{(directory / 'log').read_text()[-2000:]}")
-                time.sleep(0.05)
-            seconds = time.monotonic() - began
-        finally:
-            for process in started:
-                process.terminate()
-            for process in started:
-                process.wait()
-        failed = sum(client.status(job_id).status != "finished" for job_id in ids)
-    return Run(mix=mix, side=side, pair=pair, jobs=jobs, seconds=seconds, failed=failed)
-
-
-def _runs() -> list[Run]:
-    if not RUNS.exists():
-        return []
-    return [Run.model_validate_json(line) for line in RUNS.read_text().splitlines() if line]
-
-
-def _table(record: Record, mixes: list[str]) -> None:
-    """Add the figures of all runs; a pair is one run of each side."""
-    record.head(
-        "jobs", "one at a time, jobs an hour", "packed", "packed of one at a time", "bound", "", "two workers of packed"
-    )
-    runs = _runs()
-    for mix in mixes:
-        by_side = {side: _hourly(runs, mix, side) for side in SIDES}
-        gains = [packed / alone for packed, alone in zip(by_side["packed"], by_side["off"], strict=False)]
-        twos = [two / packed for two, packed in zip(by_side["two"], by_side["packed"], strict=False)]
-        cells: list[Samples] = [
-            samples(by_side["off"], ",.0f"),
-            samples(by_side["packed"], ",.0f"),
-            samples(gains, ".2f"),
-        ]
-        reached = judged(sorted(gains)[len(gains) // 2] >= BOUNDS[mix])
-        record.row(mix, *cells, f"{BOUNDS[mix]}", reached, samples(twos, ".2f"))
-    failed = sum(run.failed for run in runs)
-    record.note(f"{len(runs)} runs of {sum(run.jobs for run in runs)} jobs, of which {failed} failed; "
-                f"two workers are to reach {TWO_WORKERS} of one that packs.")  # fmt: skip
-
-
-def _hourly(runs: list[Run], mix: str, side: str) -> list[float]:
-    mine = sorted((run for run in runs if (run.mix, run.side) == (mix, side)), key=lambda run: run.pair)
-    return [3600 * run.jobs / run.seconds for run in mine]
+    else:
+        BENCH.main(__doc__)
 
 
 if __name__ == "__main__":
