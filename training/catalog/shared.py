@@ -178,8 +178,9 @@ class SharedCatalog:
             self.fetch_file(version, self._catalog.rows(version.sha256))
         except FileNotFoundError as error:
             raise DatasetError(f"PREFLIGHT_DATASET_URL has no rows of {version.reference}; import it again") from error
-        with suppress(FileNotFoundError):  # a version of an earlier release has none
-            self.fetch_file(version, self._catalog.pairs(version.sha256))
+        for path in (self._catalog.pairs(version.sha256), self._catalog.issues(version.sha256)):
+            with suppress(FileNotFoundError):  # of an earlier release, or nobody has looked for wrong labels
+                self.fetch_file(version, path)
 
     def fetch_file(self, version: Version, path: Path) -> None:
         """Fetch a file beside the store of a version, where it is missing here.

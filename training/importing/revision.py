@@ -15,6 +15,7 @@ from preflight.errors import DatasetError, InvalidConfig
 from preflight.pictures.form import Form
 from training.catalog.catalog import Catalog
 from training.catalog.version import ClassCount, Version
+from training.importing.issues import rewrite_issues
 from training.importing.pairs import rewrite_pairs
 from training.importing.shards import TEST, TRAIN, VALIDATION
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from training.importing.rows import Images, Rows
 
 MOST_CHANGES: Final = 100_000
-STAGED: Final = ("store.safetensors", "rows.npy", "pairs.jsonl")
+STAGED: Final = ("store.safetensors", "rows.npy", "pairs.jsonl", "issues.json")
 """Files of a version in the working directory, until they have its hash."""
 
 
@@ -180,7 +181,9 @@ def rewrite(
     with writer.staged(work / STAGED[0]) as commit:
         commit()
     write_rows(work / STAGED[1], after, plan)
-    rewrite_pairs(catalog.pairs(version.sha256), work / STAGED[2], plan.numbers(len(kept)), after.labels)
+    numbers = plan.numbers(len(kept))
+    rewrite_pairs(catalog.pairs(version.sha256), work / STAGED[2], numbers, after.labels)
+    rewrite_issues(catalog.issues(version.sha256), work / STAGED[3], numbers, after.labels, after.names)
     counts = {
         side: np.bincount(after.labels[rows], minlength=len(after.names))
         for side, rows in ((TRAIN, train), (VALIDATION, validation), (TEST, test))
@@ -199,7 +202,8 @@ def rewrite(
 
 def put_in_place(catalog: Catalog, sha256: str, work: Path) -> None:
     """Give the files that were staged in `work` their names in the catalog: the store last."""
-    if (work / STAGED[2]).exists():
-        (work / STAGED[2]).replace(catalog.pairs(sha256))
+    for name, path in zip(STAGED[2:], (catalog.pairs(sha256), catalog.issues(sha256)), strict=True):
+        if (work / name).exists():
+            (work / name).replace(path)
     (work / STAGED[1]).replace(catalog.rows(sha256))
     (work / STAGED[0]).replace(catalog.store(sha256))

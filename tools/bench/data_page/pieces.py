@@ -34,7 +34,7 @@ from tools.bench.record import describe_machine
 from training.catalog.catalog import Catalog
 from training.data.builtin.catalog import MNIST
 from training.importing.difference import read_rows
-from worker.imports.issues import Issues
+from training.importing.issues import Issues
 from worker.imports.records import ImportState
 
 DRAWN: Final = """

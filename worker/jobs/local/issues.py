@@ -11,11 +11,11 @@ from preflight.files.atomic_files import write_atomically
 from preflight.files.journal import Record
 from preflight.wire import JOB_TYPE
 from preflight.wire.job_parsing import parse_job
+from training.importing.issues import Issues
 from training.importing.run import Progress
 from training.loop import issues_child
 from training.loop.issues_child import FOLDS, IssuesRequest
 from worker.config.settings import Settings
-from worker.imports.issues import Issues
 from worker.jobs.local.importing import catalogs
 from worker.jobs.local.training import local_context
 from worker.jobs.stages.child_runner import run_job_child

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from worker.imports.issues import Issues
+from training.importing.issues import Issues
 from worker.imports.records import ImportState
 from worker.web.models import ApiModel
 

@@ -12,10 +12,10 @@ from preflight.files.atomic_files import read_text
 from training.catalog.catalog import Catalog
 from training.catalog.shared import SharedCatalog
 from training.catalog.version import Reference, Version
+from training.importing.issues import Issues
 from training.importing.pairs import COUNTED, Kind, Pair, read_pairs
 from training.loop.issues_child import FOLDS, expected_seconds
 from worker.config.settings import Settings
-from worker.imports.issues import Issues
 from worker.web.datasets.models import (
     ClassCounts,
     Dataset,

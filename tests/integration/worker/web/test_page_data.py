@@ -12,9 +12,9 @@ from support.web.service import Service
 from support.worker.services import StartWorker, wait_until
 
 from training.catalog.catalog import Catalog
+from training.importing.issues import Issue, Issues
 from training.importing.revision import revise
 from worker.config.settings import Settings
-from worker.imports.issues import Issue, Issues
 
 MARKUP = "<b>x</b>"
 

@@ -9,6 +9,7 @@ from preflight.errors import InvalidConfig
 from training.catalog.catalog import Catalog
 from training.data.dataset_store import open_dataset, read_train_labels
 from training.importing.difference import compare
+from training.importing.issues import Issue, Issues
 from training.importing.revision import revise
 
 
@@ -47,3 +48,25 @@ def test_what_cannot_be_changed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="mine@1 is not the newest version any more; look at mine@2"):
         revise(catalog, "mine@1", {1: None}, "bob")
     assert [each.reference for each in catalog.versions()] == ["mine@1", "mine@2"]
+
+
+def test_labels_that_look_wrong_stay_found_until_they_are_settled(tmp_path: Path) -> None:
+    """A search takes minutes: the next version has those that nobody has settled, by their new numbers."""
+    first = imported(tmp_path, save_tree(tmp_path / "source", 12))
+    catalog = Catalog(tmp_path)
+    names = [each.name for each in first.classes]
+    labels = read_train_labels(catalog.store(first.sha256)).tolist()
+    other = [names[(label + 1) % len(names)] for label in labels]
+    issues = tuple(
+        Issue(sample=sample, given=names[labels[sample]], suggested=other[sample], own=0.1, probability=0.8)
+        for sample in (5, 1, 3, 0)
+    )
+    found = Issues(
+        dataset="mine@1", samples=first.samples, estimated=3, accuracy=0.9, seconds=60.0, at="2026-11-29", issues=issues
+    )
+    catalog.issues(first.sha256).write_text(found.model_dump_json())
+    second = revise(catalog, "mine", {1: other[1], 3: None}, "ada")
+    left = Issues.model_validate_json(catalog.issues(second.sha256).read_bytes())
+    assert [(each.sample, each.given) for each in left.issues] == [(4, issues[0].given), (0, issues[3].given)]
+    assert (left.dataset, left.estimated, left.samples) == ("mine@1", 1, first.samples - 1)
+    assert Issues.model_validate_json(catalog.issues(first.sha256).read_bytes()) == found
