@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Final
 
@@ -196,9 +197,14 @@ class History:
         return [f"this start tried {name}; it is not tried again, as the command failed"]
 
     def _read(self, signature: str) -> Workload:
+        nothing = Workload()
         with suppress(OSError, ValueError, TypeError):
-            return Workload(**json.loads((self._folder / f"{signature}.json").read_text()))
-        return Workload()
+            found = Workload(**json.loads((self._folder / f"{signature}.json").read_text()))
+            is_typed = all(isinstance(value, type(getattr(nothing, name))) for name, value in asdict(found).items())
+            speed = [number(found.base.get(each.name)) for each in dataclass_fields(Speed)]
+            if is_typed and (not found.base or None not in speed):
+                return found
+        return nothing
 
     def _write(self) -> None:
         """Write the record; where the folder cannot be written, the next start learns the same again."""

@@ -42,7 +42,6 @@ print(tuner.report())
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_everything_is_measured_after_the_last_step_and_nothing_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

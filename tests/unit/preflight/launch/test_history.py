@@ -117,6 +117,19 @@ def test_a_trial_with_another_workload_is_not_judged(starts: Starts) -> None:
 
 
 @pytest.mark.parametrize(
+    "broken", ["", "[]", '{"signature": 5}', '{"seconds": "x"}', '{"base": {"step_s": 1}}', '{"kept": []}']
+)
+def test_a_broken_record_is_learned_anew(starts: Starts, broken: str) -> None:
+    """A disk that was full, or an editor: the command runs, and the trials begin again."""
+    starts.run(ran(0.1))
+    (path,) = starts.folder.glob("*.json")
+    known = json.loads(path.read_text())
+    path.write_text(json.dumps({**known, **json.loads(broken)}) if broken.startswith("{") else broken)
+    assert starts.run(ran(0.1)) == ("", [])
+    assert starts.run(ran(0.1))[0] == "jemalloc"
+
+
+@pytest.mark.parametrize(
     ("variable", "kinds"),
     [("LD_PRELOAD", {"waiting", "interop"}), ("KMP_BLOCKTIME", {"allocator", "interop"}),
      ("MALLOC_TOP_PAD_", {"waiting", "interop"}), ("OTHER", {"allocator", "waiting", "interop"})],
