@@ -226,7 +226,7 @@ class TrainingRun:
         share.require_alone()
         self.context.warn(f"{error.message}; other jobs ran at the same time, so it is tried again without them")
         deadline = time.monotonic() + ALONE_SECONDS
-        while share.others() and time.monotonic() < deadline:
+        while share.waits_for_others() and time.monotonic() < deadline:
             self.context.control.check()
             time.sleep(TICK_SECONDS)
         return True

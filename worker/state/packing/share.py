@@ -175,6 +175,11 @@ class ProcessorShare:
         """Have no other job begin while this one runs."""
         self._update(lambda entry: replace(entry, is_alone=True))
 
+    def waits_for_others(self) -> bool:
+        """Whether a job that is to run alone has to wait: of several that are, the oldest goes first."""
+        own = 0 if self._entry is None else self._entry.number
+        return any(not each.is_alone or each.number < own for each in self.others())
+
     def release(self) -> None:
         """Give everything up; raises `OSError`."""
         if self._ledger is not None and self._entry is not None and self._lock is not None:

@@ -168,6 +168,21 @@ def test_a_job_that_ran_out_of_memory_waits_for_no_new_one(worker: Callable[...,
     assert worker("two", Container()).decide(KIND) is None
 
 
+def test_jobs_that_ran_out_of_memory_at_once_do_not_wait_for_each_other(worker: Callable[..., Arbiter]) -> None:
+    """The oldest goes first, once those that never ran out of memory have ended."""
+    workers = [worker(name, Container(cores=4)) for name in "abc"]
+    one, two, three = workers
+    for arbiter in workers:
+        train(arbiter, arbiter._name)
+    two.share.require_alone()
+    one.share.require_alone()
+    assert [arbiter.share.waits_for_others() for arbiter in (one, two)] == [True, True]
+    three.end()
+    assert [arbiter.share.waits_for_others() for arbiter in (one, two)] == [False, True]
+    one.end()
+    assert not two.share.waits_for_others()
+
+
 def test_a_quota_that_shrinks_leaves_each_of_three_jobs_one_processor(worker: Callable[..., Arbiter]) -> None:
     container = Container(cores=4)
     workers = [worker(name, container) for name in "abc"]
