@@ -22,6 +22,7 @@ from rq import Queue
 
 from worker.config.settings import Settings
 from worker.queue import service
+from worker.queue.standby import Standby
 from worker.queue.worker import PreflightWorker
 
 STARTS_WITHIN: Final = 10.0
@@ -168,11 +169,11 @@ def _monitor_in_whole_seconds() -> None:
 
     def begin_so(
         self: PreflightWorker, queue: Queue, connection: Redis, settings: Settings, *, with_scheduler: bool,
-        run_companion: Callable[[], None] | None = None, is_companion: bool = False,
+        run_companion: Callable[[Standby], None] | None = None, companion_of: Standby | None = None,
     ) -> None:  # fmt: skip
         begin(
             self, queue, connection, settings, with_scheduler=with_scheduler, run_companion=run_companion,
-            is_companion=is_companion,
+            companion_of=companion_of,
         )  # fmt: skip
         self.job_monitoring_interval = 2
 

@@ -222,6 +222,7 @@ class ForkedProcess:
                 case None if self._pid is not None:  # the server has ended, and the child with it
                     self._end(-signal.SIGKILL)
                 case _:
+                    self._server.note_refusal()
                     self._start_fresh()
             seconds = 0
 

@@ -23,6 +23,7 @@ from worker.events.logging import configure
 from worker.features.entries import FEATURES
 from worker.jobs.stages.payloads import resources_payload
 from worker.queue.processes import run_processes, share_processors
+from worker.queue.standby import Standby
 from worker.queue.worker import PreflightWorker
 from worker.state.paths import require_writable
 from worker.state.signals import FORWARDED
@@ -65,24 +66,24 @@ def serve(settings: Settings, *, burst: bool = False, with_scheduler: bool = Tru
     run_processes(processors, run)
 
 
-def _run_companion(settings: Settings, *, burst: bool, with_scheduler: bool) -> None:
-    """Run a worker in a fork of another one, until it is not needed any more."""
+def _run_companion(settings: Settings, standby: Standby, *, burst: bool, with_scheduler: bool) -> None:
+    """Run a worker in a fork of the one that has `standby`, until it is not needed any more."""
     signal.signal(FORWARDED, signal.getsignal(signal.SIGTERM))  # until the worker has its handlers
-    _run_worker(settings, connect(settings), burst=burst, with_scheduler=with_scheduler, is_companion=True)
+    _run_worker(settings, connect(settings), burst=burst, with_scheduler=with_scheduler, companion_of=standby)
 
 
 def _run_worker(
     settings: Settings, connection: Redis, *, burst: bool, with_scheduler: bool,
-    run_companion: Callable[[], None] | None = None, is_companion: bool = False,
+    run_companion: Callable[[Standby], None] | None = None, companion_of: Standby | None = None,
 ) -> None:  # fmt: skip
     log = structlog.get_logger("preflight")
     queue = Queue(settings.queue, connection=connection, serializer=JSONSerializer)
     make = partial(
         PreflightWorker, queue, connection, settings, with_scheduler=with_scheduler, run_companion=run_companion,
-        is_companion=is_companion,
+        companion_of=companion_of,
     )  # fmt: skip
     worker = retry_until_available(make, "name the connection", lambda: None)
-    if settings.shares > 1 or is_companion:
+    if settings.shares > 1 or companion_of is not None:
         structlog.contextvars.bind_contextvars(worker=worker.name)  # tells the processes apart in the log
     _log_start(settings, worker.name)
     try:

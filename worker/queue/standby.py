@@ -5,10 +5,12 @@ short.
 """
 
 import time
+from collections.abc import Callable
 from typing import Final
 
 import structlog
 
+from training.process.fork_server.client import ForkServer
 from worker.config.settings import Settings
 from worker.jobs.fork_server import new_server
 from worker.jobs.heartbeat import memory_is_low
@@ -22,19 +24,29 @@ CHECK_INTERVAL: Final = 5.0
 class Standby:
     """The fork server of one worker."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Keep a server where `settings` and memory allow one."""
+    def __init__(
+        self, settings: Settings, *, lender: "Standby | None" = None, is_lent: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Keep a server where `settings` and memory allow one; a companion uses that of its worker, the `lender`.
+
+        `is_lent`: whether companions use the server, which is not ended then.
+        """
         self._settings = settings
+        self._is_lent = is_lent
         self._next_check = 0.0
         self._idle_since = time.monotonic()
         self._told: int | None = None
         """Process id of the server that the log has told of."""
         self._log = structlog.get_logger("preflight")
-        self.server = new_server(settings)
+        lent = None if lender is None or lender.server is None else lender.server.lend()
+        self.server: ForkServer | None = lent or new_server(settings)
         """None: jobs do without."""
 
     def prepare(self) -> None:
         """Start the server for a job unless it runs. Without one, the job's children are fresh interpreters."""
+        if self.server is not None and self.server.is_lent and not self.server.running():
+            self.server.stop()
+            self.server = new_server(self._settings)
         if self.server is None or self.server.running():
             return
         try:
@@ -54,10 +66,11 @@ class Standby:
         """Note that the worker is idle from now on."""
         self._idle_since = time.monotonic()
         self._next_check = 0.0
-        if self.server is not None and self.server.running() and self.server.pid != self._told:
-            self._told = self.server.pid
+        server = self.server
+        if server is not None and not server.is_lent and server.running() and server.pid != self._told:
+            self._told = server.pid
             self._log.info(
-                "standby_kept", pid=self.server.pid, memory_mib=self.server.shared_bytes() >> 20,
+                "standby_kept", pid=server.pid, memory_mib=server.shared_bytes() >> 20,
                 message=f"later jobs share this process; it ends after {IDLE_SECONDS / 60:g} minutes without a job",
             )  # fmt: skip
 
@@ -68,7 +81,7 @@ class Standby:
     def step(self) -> None:
         """Let an idle server go after `IDLE_SECONDS`, or where memory is short."""
         self._next_check = time.monotonic() + CHECK_INTERVAL
-        if self.server is None or not self.server.running():
+        if self.server is None or self.server.is_lent or self._is_lent() or not self.server.running():
             return
         idle = time.monotonic() - self._idle_since
         if self._is_spare():
@@ -76,6 +89,11 @@ class Standby:
             self.stop()
             why = f"torch is let go: {'no job came' if idle >= IDLE_SECONDS else 'memory is short'}"
             self._log.info("standby_released", message=why, idle_s=round(idle), memory_mib=freed)
+
+    def make_room(self) -> None:
+        """End the server, whose memory is needed, unless companions use it."""
+        if not self._is_lent():
+            self.stop()
 
     def stop(self) -> None:
         """End the server."""

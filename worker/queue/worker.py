@@ -72,11 +72,12 @@ class PreflightWorker(Worker):
 
     def __init__(
         self, queue: Queue, connection: Redis, settings: Settings, *, with_scheduler: bool = True,
-        run_companion: Callable[[], None] | None = None, is_companion: bool = False,
+        run_companion: Callable[[Standby], None] | None = None, companion_of: Standby | None = None,
     ) -> None:  # fmt: skip
         """Take jobs from `queue`; `with_scheduler`: enqueue its scheduled jobs, too, unless another worker does.
 
-        `run_companion` runs, in a fork, a worker for another job at the same time; None: this one starts none.
+        `run_companion` runs, in a fork, a worker for another job at the same time; None: this one starts none. It gets
+        the standby of this worker, as `companion_of` of that one, which shares its fork server.
         """
         # Unique at every start: the name of a killed predecessor stays registered for a while.
         name = f"{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(4)}"
@@ -96,13 +97,15 @@ class PreflightWorker(Worker):
         self._running: AdmittedJob | None = None
         self._log = structlog.get_logger("preflight")
         self._retry = RedisRetry(connection, shared_keys(queue, name), self._on_retry)
-        self._standby = Standby(settings)
+        self._standby = Standby(settings, lender=companion_of, is_lent=lambda: self._packing.has_companions)
         records = RqRecords(connection, queue, name, acceptance_ttl=acceptance_ttl(settings))
         self._intake = Intake(connection, queue, settings, records, self._retry)
         self._presence = Presence(self, connection, records, self._retry)
         self._commands = Commands(connection, self.pubsub_channel_name, settings, lambda: self._running)
         shared = WorkerContext(connection, queue, name, settings, self._stop, features=FEATURES)
-        self._packing = Packing(shared, run_companion, is_companion=is_companion)
+        is_companion = companion_of is not None
+        run = None if run_companion is None else partial(run_companion, self._standby)
+        self._packing = Packing(shared, run, is_companion=is_companion)
         shared = replace(shared, arbiter=self._packing.arbiter)
         self._chores = Chores(
             shared, self._standby, self._intake, self._retry, self._parts, with_scheduler=with_scheduler,
@@ -139,8 +142,8 @@ class PreflightWorker(Worker):
         finally:
             self._packing.free_turn()
             self._chores.stop()
-            self._standby.stop()
             self._packing.join(burst=burst)
+            self._standby.stop()
             self._deregister()
         if self._stop.times > 1:
             raise SystemExit(1)
@@ -303,6 +306,7 @@ class PreflightWorker(Worker):
         self._presence.begin_job(job.rq_job.id)
         try:
             self._packing.begin(job)
+            self._begin_companion()
             self._runner.run(job)
         except (Interrupted, *PERMANENT_ERRORS):
             raise
@@ -314,6 +318,12 @@ class PreflightWorker(Worker):
             self._presence.end_job()
             self._standby.job_ended()
             self._chores.extras.notice(job.job_id)
+
+    def _begin_companion(self) -> None:
+        """Start a companion where the next job may begin now: short jobs end before the first heartbeat."""
+        self._standby.prepare()
+        with suppress(RedisError):
+            self._step("companions", self._packing.grow)
 
     def _heartbeat_busy(self, renew: Callable[[], None]) -> bool:
         """Send the heartbeat of a worker that runs a job, and `renew` that of the job; whether Redis took them."""

@@ -5,6 +5,7 @@ starter and leaves children behind; a spare interpreter serves one child only, a
 """
 
 import json
+import mmap
 import os
 import re
 import signal
@@ -27,6 +28,9 @@ _ANONYMOUS: Final = re.compile(r"^RssAnon:\s+([0-9]{1,20}) kB$", re.ASCII | re.M
 
 class ForkServer:
     """A process with torch imported that forks children; started by `start`, used by the starter and its forks."""
+
+    is_lent: bool = False
+    """Whether another process has started it, which ends it, too."""
 
     def __init__(self, environment: Mapping[str, str], modules: Sequence[str]) -> None:
         """Prepare a server whose children have `environment` and share the imports of `modules`."""
@@ -117,9 +121,63 @@ class ForkServer:
                 return None
         return ours
 
+    def note_refusal(self) -> None:
+        """Note that an order was not carried out, in a fork of the starter: the server has other variables."""
+
+    def lend(self) -> "LentServer | None":
+        """Return the server as a fork of its starter uses it for its own children; None: it was not started."""
+        if self._control is None or self._process is None:
+            return None
+        return LentServer(self._environment, self._control, self._process)
+
     def _extra(self, environment: Mapping[str, str]) -> dict[str, str] | None:
         """Return the variables that `environment` adds to the server's; None where it lacks one of those."""
         if not self._environment.keys() <= environment.keys():
             return None
         base = self._environment
         return {name: value for name, value in environment.items() if base.get(name) != value}
+
+
+class LentServer(ForkServer):
+    """The server of another process, as a fork of that process uses it: one import of torch serves both.
+
+    It is not used again once it has refused an order: its starter's children need other variables.
+    """
+
+    is_lent = True
+
+    def __init__(
+        self, environment: Mapping[str, str], control: socket.socket, process: "subprocess.Popen[bytes]"
+    ) -> None:
+        """Use the server `process` with `environment`, which takes orders over `control`."""
+        super().__init__(environment, ())
+        self._control, self._process = control, process
+        self._refused = mmap.mmap(-1, 1)  # which forks of this process share: one of them sends the order
+
+    def start(self) -> None:
+        """Do nothing: its starter does."""
+
+    def running(self) -> bool:
+        """Whether it can be used; it is no child of this process."""
+        return self._control is not None and not self._refused[0] and Path(f"/proc/{self.pid}").exists()
+
+    def stop(self) -> None:
+        """Leave it to its starter."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+
+    kill = stop
+
+    def order(
+        self, module: str, request: Path, environment: Mapping[str, str], descriptors: Sequence[int]
+    ) -> socket.socket | None:
+        """Send an order, as any server does."""
+        connection = super().order(module, request, environment, descriptors)
+        if connection is None:
+            self.note_refusal()
+        return connection
+
+    def note_refusal(self) -> None:
+        """Have this process and its forks use it no more."""
+        self._refused[0] = 1

@@ -96,14 +96,15 @@ class OrderLoop:
             if is_closed(connection):  # the order was given up
                 connection.close()
                 return None
-            if order.extra != self._extra:
+            is_current = self._imports.are_current()
+            if not is_current and not self._children:
+                raise SystemExit(0)  # an upgraded torch must not be mixed with the old one; a new server follows
+            if order.extra != self._extra or not is_current:
                 self._wanted = order.extra
                 self._refused.add(connection)
                 self._selector.register(connection, selectors.EVENT_READ)
                 connection.send(b"{}")
                 return None
-            if not self._imports.are_current():
-                raise SystemExit(0)  # an upgraded torch must not be mixed with the old one; a new server follows
             return self._fork_child(order, connection, standard)
         finally:
             for descriptor in standard:

@@ -12,7 +12,7 @@ def fork_for_extras(worker: WorkerContext, standby: Standby, job_id: str, beside
     """Start a work-horse for the extras of a job, `beside` the next one or not; None: no process could be started."""
     server = None if beside else standby.server  # its children have its priority
     extras = LateExtras(worker, job_id, server, beside=beside)
-    horse = WorkHorse(job_id, extras.run, worker.stop, lambda: True, standby.stop, timeout=-1)
+    horse = WorkHorse(job_id, extras.run, worker.stop, lambda: True, standby.make_room, timeout=-1)
     try:
         horse.start()
     except OSError as error:

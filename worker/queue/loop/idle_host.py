@@ -39,7 +39,7 @@ class IdleHost:
         """Call `work` in a work-horse until it ends; return why it died, None where it ended or was asked to."""
         self._standby.prepare()
         self._horse = WorkHorse(
-            job_id, work, self._worker.stop, lambda: self._heartbeat(lambda: None), self._standby.stop, timeout=-1
+            job_id, work, self._worker.stop, lambda: self._heartbeat(lambda: None), self._standby.make_room, timeout=-1
         )
         try:
             status = self._horse.run()

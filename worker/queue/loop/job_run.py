@@ -71,7 +71,7 @@ class JobRunner:
         self._horse = WorkHorse(
             job.job_id, supervise, self._worker.stop,
             lambda: self._heartbeat(lambda: self._records.renew_execution(job.rq_job, job.job_id, execution)),
-            self._standby.stop, timeout=job.rq_job.timeout,
+            self._standby.make_room, timeout=job.rq_job.timeout,
         )  # fmt: skip
         try:
             return self._horse.run()

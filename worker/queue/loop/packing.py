@@ -74,6 +74,11 @@ class Packing:
         self._log = structlog.get_logger("preflight")
 
     @property
+    def has_companions(self) -> bool:
+        """Whether any companion runs."""
+        return bool(self._companions)
+
+    @property
     def is_spent(self) -> bool:
         """Whether this is a companion that nobody needs any more."""
         return self._is_companion and time.monotonic() - self._idle_since >= LINGER_SECONDS

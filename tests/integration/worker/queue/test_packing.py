@@ -145,7 +145,7 @@ def test_memory_that_runs_out_for_two_jobs_costs_neither_a_retry_nor_a_smaller_b
     (package.parent / "greedy.py").write_text(GREEDY)
     jobs = ("one", "two")
     try:
-        with memory_limit(2_300 << 20) as enter:
+        with memory_limit(2_000 << 20) as enter:
             worker = start_worker(environment={**PACKED, "PYTHONPATH": str(package.parent)}, prefix=enter)
             for job_id in jobs:
                 client.enqueue(digits_job(job_id=job_id, model="greedy", epochs=4, plan={"threads": 2}))
