@@ -30,7 +30,7 @@ LOCAL: Final = "127.0.0.1"
 WORKER_STOP_TIMEOUT: Final = 1.0
 """Seconds for an idle worker to exit; a busy one would finish its job first, and is killed."""
 REPORT_SECONDS: Final = 60.0
-"""For which a report is waited for."""
+"""Longest wait for the report, in seconds."""
 REPORT_POLL_INTERVAL: Final = 0.1
 """Seconds between two looks for the report."""
 DIGITS_JOB: Final[dict[str, JsonValue]] = {"dataset": "digits", "epochs": 8, "batch_size": 32}

@@ -27,13 +27,13 @@ from preflight.wire import (
 DETAILS: Final = (
     CalibrationTrial, CheckpointSaved, LoaderConfig, MemoryProbed, ModelBuilt, PredictionChecked, Progress,
 )  # fmt: skip
-"""Events of level debug. The winner of a calibration has the reasons; a `warning` says that a training is late."""
+"""Types of events of level debug. The winner of a calibration has the reasons; a `warning` reports a late training."""
 PROGRESS_SECONDS: Final = 60.0
-"""Between two records of progress of level info, from the start of the job on."""
+"""Seconds between two records of progress of level info, from the start of the job on."""
 UNSAID: Final = frozenset(
     {"v", "job_id", "attempt", "ts", "type", "message", "class_precision", "class_recall", "class_f1"}
 )
-"""Fields of an event that its record lacks: the record's own, and figures of each class."""
+"""Fields of an event that its record leaves out: those that the record has anyway, and figures of each class."""
 
 
 class LogSink:
@@ -87,7 +87,7 @@ class LogSink:
         return fields
 
     def _log_skipped(self) -> None:
-        """Log the trials that were not run as one record; each of them has another."""
+        """Log the trials that were not run as one record; each of them also has its own record."""
         skipped, self._skipped = self._skipped, []
         if skipped:
             self._log.debug("calibration_skipped", message=skipped_sentence(skipped), skipped=len(skipped))

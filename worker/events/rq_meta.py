@@ -1,4 +1,4 @@
-"""RQ's `job.meta`: the latest values of a job's events beside the producer's own entries, for RQ's tools."""
+"""RQ's `job.meta`: the latest values of a job's events next to the producer's entries, for RQ's tools."""
 
 import json
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """The list of features; each listens to the hooks in `worker.jobs.hooks`.
 
-Nothing else imports a feature: whoever deletes a folder deletes its two lines here. The processes of features do not
-import this list.
+Nothing else imports a feature: to remove one, delete its folder and its two lines here. The processes of features do
+not import this list.
 """
 
 from typing import Final
@@ -14,5 +14,5 @@ from worker.jobs.hooks import Feature
 FEATURES: Final[tuple[Feature, ...]] = (
     GROUPS,
     REPORT,
-    EXPORTERS,  # after the others: what is uploaded has their files
+    EXPORTERS,  # after the others: the upload includes their files
 )

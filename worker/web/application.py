@@ -49,7 +49,7 @@ from worker.web.streams.compression import Compression
 
 GIB: Final = 1 << 30
 MAX_THREADS: Final = 16
-"""Of short reads of single jobs; what may take long has `Slots`."""
+"""Threads for short reads of single jobs; reads that may take long have `Slots`."""
 
 
 def create_app(settings: Settings, token: str | None) -> tuple[App, Broadcaster]:

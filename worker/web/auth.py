@@ -21,15 +21,15 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 MAX_BODY_BYTES: Final = MAX_JOB_BYTES
 MAX_PICTURE_BYTES: Final = 4 << 20
 MAX_PREDICT_BYTES: Final = 8 << 20
-"""Of a request to the model of an alias: one picture or several."""
+"""Most bytes of a request to the model of an alias: one picture or several."""
 PROTECTED_PATHS: Final = ("/v1/", "/metrics")
 """Prefixes of the paths that need a token: the page holds no data, and platforms poll `/healthz` and `/readyz`."""
 UPLOAD: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)*/v1/datasets/[^/]{1,200}")
 """Path of an upload; a proxy may have put something before it."""
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
-"""RFC 9110, 9.2.1."""
+"""Methods that change nothing (RFC 9110, 9.2.1)."""
 TOKEN_HEADER: Final = b"x-preflight-token"
-"""The token where `authorization` belongs to a proxy in front, for Basic credentials or a login of its own."""
+"""Header for the token where `authorization` belongs to a proxy in front, for Basic credentials or its login."""
 TOKEN_PARAMETERS: Final = frozenset({"token", "access_token", "api_token", "api_key", "key"})
 """Query parameters that are refused: logs and histories would keep the token."""
 WAYS: Final = "`Authorization: Bearer TOKEN` or `X-Preflight-Token: TOKEN`"
@@ -154,10 +154,10 @@ def _token(headers: dict[bytes, bytes]) -> bytes | None:
 def _cross_site(host: str, headers: dict[bytes, bytes]) -> tuple[int, str, str] | None:
     """Return the refusal of a cross-site request, which could change something or keep the service busy.
 
-    With a token this is not needed. The browser says whether a page is of the same origin as the address that it asks.
-    It says so of https and localhost alone, and no page can: that counts also behind a forwarded port or a proxy that
-    has changed the host. Without it `origin` has to name the host. `x-forwarded-*` does not count, since everybody can
-    send it. A user who opens an address, and a program, send neither header, or `none`.
+    With a token this check is not needed. `sec-fetch-site` says whether a page has the same origin as the address that
+    it requests. Browsers send it to https and localhost alone, and no page can set it: it also counts behind a
+    forwarded port or a proxy that has changed the host. Without it `origin` has to name the host. `x-forwarded-*` does
+    not count, since everybody can send it. A user who opens an address, and a program, send neither header, or `none`.
     """
     site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
     if site == b"same-origin" or (site in (None, b"none") and origin in (None, f"http://{host}".encode("latin-1"))):
@@ -177,12 +177,12 @@ def max_body_bytes(path: str) -> int:
 
 
 def is_upload(path: str) -> bool:
-    """Whether what is posted to `path` is a data set, which may be large."""
+    """Return whether a request to `path` posts a data set, which may be large."""
     return UPLOAD.fullmatch(path) is not None
 
 
 def _limited(receive: Receive, most: int) -> Receive:
-    """Return `receive` for a body of so many bytes; it raises `ApiError` beyond them."""
+    """Return `receive` for a body of at most `most` bytes; it raises `ApiError` beyond them."""
     received = 0
 
     async def limited() -> Message:

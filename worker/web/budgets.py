@@ -1,7 +1,7 @@
-"""Budgets of memory for all connections together: what has come of requests, and what waits to be sent.
+"""Memory budgets for all connections together: received bytes of requests, and bytes that wait to be sent.
 
-A limit for each connection is none for two thousand of them. Where a budget is spent, those that hold it for longest
-give it back: requests that do not end, and clients that do not read.
+A limit for each connection does not bound two thousand of them. Where a budget is spent, the connections that hold it
+for longest are dropped: requests that do not end, and clients that do not read.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,27 +19,27 @@ class Held(Protocol):
 
     @property
     def received(self) -> int:
-        """Bytes that have come of a request which is not answered, and of those behind it."""
+        """Bytes received of a request that is not answered, and of those behind it."""
 
     @property
     def waits_since(self) -> float | None:
-        """When the request began that is not whole; None where none is awaited."""
+        """Time since which a whole request is awaited; None where none is awaited."""
 
     @property
     def unread_since(self) -> float | None:
-        """Since when the client does not read; None while it does."""
+        """Time since which the client does not read; None while it reads."""
 
     @property
     def unsent(self) -> int:
-        """Bytes that it has not read."""
+        """Bytes of answers that the client has not read."""
 
     def drop(self) -> None:
-        """Close at once."""
+        """Close the connection at once."""
 
 
 @dataclass(slots=True)
 class Budget:
-    """The budget of one process. What each packet changes is counted, not looked up."""
+    """The budget of one process. Each packet updates a count; the connections are not summed up."""
 
     received: int = 0
     """Bytes of requests that are not answered."""
@@ -47,7 +47,7 @@ class Budget:
     """Connections whose clients do not read."""
 
     def receive(self, more: int) -> bool:
-        """Note that a connection holds so many bytes more; return whether that is too much."""
+        """Note that a connection holds `more` bytes in addition; return whether all together are too many."""
         self.received += more
         return more > 0 and self.received > MAX_RECEIVED
 

@@ -35,7 +35,7 @@ class JobDetail(JobState):
     config: tuple[ConfigField, ...] | None = None
     """Every setting of the job in effect, where its request is known."""
     note: str | None = None
-    """What people wrote about it."""
+    """Note that people wrote about the job."""
     tags: tuple[str, ...] | None = None
     deleting: bool | None = None
     """Whether a worker was asked to delete it."""
@@ -57,10 +57,10 @@ class JobFiles(ApiModel):
 
     job_id: JobId
     source: Literal["disk", "url"] | None = None
-    """Where they are read: the artifact directory of the service, or its artifact URL."""
+    """Place from which they are read: the artifact directory of the service, or its artifact URL."""
     files: tuple[JobFile, ...] = ()
     message: str | None = None
-    """Where they lie, if the service cannot reach them."""
+    """Sentence about where they lie, if the service cannot reach them."""
     predicts: bool = False
     """Whether the service can ask the model about pictures."""
 
@@ -70,13 +70,13 @@ class Prediction(ApiModel):
 
     label: Count
     name: str
-    """Of the label's class."""
+    """Name of the label's class."""
     confidence: Share
     """Probability of the label."""
     classes: tuple[str, ...]
     """Names of every label."""
     probabilities: tuple[Share, ...]
-    """Of every label."""
+    """Probability of every label."""
     uncertain: bool | None
     """Whether the confidence lies below the model's measured threshold; null: the model has none."""
     reading: PictureReading
@@ -107,7 +107,7 @@ class NamedModel(ApiModel):
 
     alias: str
     current: ModelVersion | None = None
-    """None: the file of the alias is damaged, or its signature is wrong."""
+    """The promotion in effect; null: the file of the alias is damaged, or its signature is wrong."""
     message: str | None = None
     """What is wrong with the alias."""
     history: tuple[ModelVersion, ...] = ()
@@ -142,7 +142,7 @@ class Cancelling(ApiModel):
 
     job_id: JobId
     status: Status
-    """At this moment: a running job stops within a step."""
+    """Status at this moment: a running job stops within a step."""
 
 
 class Deleting(ApiModel):
@@ -195,7 +195,7 @@ class Part(ApiModel):
 
     name: str
     state: Literal["running", "recovering", "restarting", "ended"]
-    """`recovering`: it was started again less than a minute ago; `restarting`: it waits for that."""
+    """`recovering`: it was started again less than a minute ago; `restarting`: it is about to be started again."""
     restarts: Count
 
 

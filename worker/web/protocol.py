@@ -15,9 +15,9 @@ from worker.web.auth import is_upload
 from worker.web.budgets import Budget, drop_one_for_another
 
 MAX_CONNECTIONS: Final = 2048
-"""Fewer where the limit on open files is lower."""
+"""Most connections; fewer where the limit on open files is lower."""
 RESERVED_FILES: Final = 128
-"""Open files beside these connections: Redis, log, interpreter."""
+"""Open files in addition to these connections: Redis, log, interpreter."""
 BODY_PATHS: Final = "/v1/"
 """Part of the paths to which bodies are posted; a proxy may have put something before it."""
 JSON_HEADERS: Final = ((b"content-type", b"application/json"), (b"x-content-type-options", b"nosniff"),
@@ -75,11 +75,11 @@ class BoundedProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Handle received bytes."""
         is_upload = self._is_upload()
-        if self._is_kept_alive or is_upload:  # the next request begins, and so does its timeout, or an upload goes on
+        if self._is_kept_alive or is_upload:  # the next request begins, and so does its timeout, or an upload continues
             self._cancel_timer()
         # Of an upload little is held: uvicorn stops reading until its route has written what came.
         self._hold(len(self.cycle.body) + len(data) if is_upload else self.received + len(data))
-        if self.transport.is_closing():  # it was this one that held too much
+        if self.transport.is_closing():  # this connection held too much and was dropped
             return
         super().data_received(data)
         has_request = self.conn.their_state in (h11.SEND_BODY, h11.DONE)
@@ -167,7 +167,7 @@ class BoundedProtocol(H11Protocol):
         return self.transport.get_write_buffer_size()
 
     def drop(self) -> None:
-        """Close at once, with what was received and what is to be sent."""
+        """Close at once, and discard what was received and what is to be sent."""
         self._cancel_timer()
         self._hold(0)
         self.unread_since = None

@@ -22,7 +22,7 @@ SHUTDOWN_TIMEOUT: Final = 3
 BACKLOG: Final = 2048
 """Connections that wait to be accepted."""
 MAX_HEAD_BYTES: Final = 32 << 10
-"""Of a request's line and headers: as much as nginx takes by default; cookies of load balancers have 16 KiB."""
+"""Most bytes of a request's line and headers, as nginx's default; cookies of load balancers have 16 KiB."""
 
 
 class Unbindable(PreflightError):

@@ -49,10 +49,10 @@ def calibrate(as_json: bool, explain: bool, report: Path | None, **options: obje
 
 
 def _check_report(path: Path, settings: Settings, *, calibrates: bool) -> Renderer:
-    """Return what makes a report, before anything is measured.
+    """Return the renderer of the report, before anything is measured.
 
     Raises:
-        InvalidConfig, MissingPackage: none can be written.
+        InvalidConfig, MissingPackage: no report can be written.
     """
     from worker.features.entries import FEATURES
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from training.importing.run import Progress
 
 PROGRESS_SECONDS: Final = 0.5
-"""Between two lines of progress."""
+"""Seconds between two lines of progress."""
 
 MAX_CHANGES_BYTES: Final = 16 << 20
 
@@ -190,7 +190,7 @@ def relabel(dataset: str, changes: str, by: str | None, as_json: bool) -> None:
 def erase(dataset: str, samples: tuple[int, ...], by: str | None, yes: bool, as_json: bool) -> None:
     """Delete samples: their pictures leave every version of the data set, and do not come back.
 
-    SAMPLE is a number in the version. What refers to the samples is said first. Models keep what they have learned.
+    SAMPLE is a number in the version. What refers to the samples is listed first. Models keep what they have learned.
     """
     from training.importing.erasing import Erasure
     from worker.cli.formatting.datasets import format_use
@@ -240,7 +240,7 @@ def _as_json(version: Version) -> dict[str, JsonValue]:
 
 
 def _teller(as_json: bool) -> Callable[[Progress], None]:
-    """Return what shows progress on stderr: a line every `PROGRESS_SECONDS`, JSON where that is wanted."""
+    """Return a function that shows progress on stderr: a line every `PROGRESS_SECONDS`, as JSON if `as_json`."""
     due = 0.0
 
     def tell(progress: Progress) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from preflight.wire import TrainResult
 
 MAX_PROFILED: Final = 1_000_000
-"""Steps of a profile."""
+"""Most steps of a profile."""
 
 
 @click.command(cls=JobCommand)
@@ -28,7 +28,7 @@ def train(as_json: bool, **options: object) -> None:
     settings = load_settings()
     from worker.jobs.fork_server import started_server
 
-    # It imports torch meanwhile; then another one matplotlib, as a third import at the same time would delay torch's.
+    # The server imports torch meanwhile, and another one matplotlib later: a third import at once would delay torch's.
     with started_server(settings) as server:
         from worker.state.paths import has_attempts
 

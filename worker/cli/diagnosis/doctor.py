@@ -31,13 +31,13 @@ from worker.features.entries import FEATURES
 from worker.jobs.hooks import Check
 
 CONNECT_SECONDS = 2
-"""For which Redis is waited for."""
+"""Longest wait for a connection to Redis, in seconds."""
 MIN_TORCH = (2, 10)
 """First release without the known vulnerabilities of torch.load, and with the APIs used here."""
 NOT_INSTALLED = f"not installed; {how_to_install('train')}"
 MAX_WORKERS = 200
 MAX_SHOWN = 500
-"""Characters of what a worker says of its parts."""
+"""Most characters that are shown of a worker's failing parts."""
 PACKAGES = ("rq", "redis", "pydantic", "structlog", "numpy", "safetensors")
 
 
@@ -146,7 +146,7 @@ def _web(settings: Settings) -> Check:
 
 
 def _workers(settings: Settings) -> Iterator[Check]:
-    """Yield a check for each worker of the queue of which a part fails; of a few of very many workers."""
+    """Yield a check for each worker of the queue with a failing part; of very many workers only some are looked at."""
     with suppress(RedisError, ValueError, OSError):  # the check of Redis says why
         connection = open_redis(settings.redis_url, connect_seconds=CONNECT_SECONDS)
         names = sorted(map(text, connection.smembers(f"rq:workers:{settings.queue}")))[:MAX_WORKERS]
@@ -199,14 +199,14 @@ def _data(settings: Settings) -> Iterator[Check]:
         try:
             why = explain_absence(name, settings.data_dir)
             if why is not None:
-                # Files without a name of their own could be meant as any data set.
+                # Files without a data set's name could belong to any data set.
                 instead.setdefault(why.removeprefix(name), []).append(name)
             elif available(name, settings.data_dir, settings.cache_dir):
                 present.append(name)
         except PreflightError as error:
             yield Check("data", "fail", error.message)
             return
-    if not set(present) - {"digits"}:  # else they are those of others
+    if not set(present) - {"digits"}:  # else the files belong to the data sets that are present
         for why, those in instead.items():
             absent = why.startswith(" ")
             yield Check("data", "warn" if absent else "fail", f"{' or '.join(those)}{why}" if absent else why)

@@ -60,7 +60,7 @@ def check_health(settings: Settings) -> str:
 def _heartbeats(directory: Path) -> list[tuple[str, float]]:
     """Return the names and last heartbeats of the live workers of this host, the oldest first.
 
-    Where none is known to live, those of the newest one. Other hosts may share the volume.
+    Where none is known to live, return that of the newest one. Other hosts may share the volume.
     """
     found: dict[str, float] = {}
     live: set[str] = set()
@@ -73,7 +73,7 @@ def _heartbeats(directory: Path) -> list[tuple[str, float]]:
 
 
 def _failing(path: Path) -> str:
-    """Return what a worker's lock says of its parts; empty where all run."""
+    """Return the failing parts that a worker's lock names; empty where all run."""
     with suppress(OSError), path.open("rb") as file:
         return ascii(file.read(MAX_BYTES).decode(errors="replace"))[1:-1]
     return ""
@@ -81,12 +81,12 @@ def _failing(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WebHealth:
-    """What a web service says of itself."""
+    """State that a web service reports."""
 
     status: int
-    """Of `/healthz`."""
+    """HTTP status of `/healthz`."""
     trouble: str | None
-    """Parts that have ended and are started again, as a clause; empty: each runs; None: it is another service."""
+    """Clause about parts that have ended and are started again; empty: each runs; None: it is another service."""
 
 
 class _Part(BaseModel):
@@ -101,7 +101,7 @@ class _Health(BaseModel):
 
 
 def ask_web(port: int) -> WebHealth | None:
-    """Return what the web service on a port of this host says of itself; None: no answer."""
+    """Return the state that the web service on a port of this host reports; None: no answer."""
     for host in ("127.0.0.1", "::1"):
         connection = http.client.HTTPConnection(host, port, timeout=HTTP_TIMEOUT)
         try:
@@ -116,7 +116,7 @@ def ask_web(port: int) -> WebHealth | None:
 
 
 def _trouble(answer: bytes) -> str | None:
-    """Return the parts that do not run, or have not for long; None for the answer of another service."""
+    """Return the parts that do not run, or were just started again; None for the answer of another service."""
     try:
         parts = _Health.model_validate_json(answer).parts
     except ValidationError:

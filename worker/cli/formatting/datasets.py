@@ -19,7 +19,7 @@ MAX_CLASSES: Final = 40
 
 
 def format_list(versions: Sequence[Version], aliases: Mapping[str, str]) -> str:
-    """Return a line for each version, the aliases behind them."""
+    """Return a line for each version, then one for each alias."""
     rows = [
         (
             version.reference, f"{version.samples:,}", str(len(version.classes)), "x".join(map(str, version.shape)),

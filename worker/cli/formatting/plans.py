@@ -10,7 +10,7 @@ from training.prediction import Prediction
 
 PLAN = TypeAdapter(Plan)
 LEAST_S: Final = 0.005
-"""Seconds; less is not worth a word."""
+"""Seconds below which a part of the prediction is not mentioned."""
 
 
 def format_prediction(prediction: Prediction) -> str:

@@ -11,7 +11,7 @@ NOT_IN_A_STEP: Final = {"validation", "checkpoint"}
 
 
 def format_profile(found: ProfileReport) -> str:
-    """Return the configuration, the phases of its steps with those of the warm-up beside them, and what was noticed."""
+    """Return the configuration, the phases of its steps next to those of the warm-up, and notes."""
     warm = {phase: batch_s for phase, batch_s, _ in found.warm_up.phases()}
     rows = [
         (phase, f"{1e3 * batch_s:.3f}", f"{share:.1%}", f"{1e3 * warm[phase]:.3f}")

@@ -58,7 +58,7 @@ def confidence_line(found: Confidence) -> str:
 
 
 def format_extras(result: TrainResult) -> str:
-    """Return what was added to a result after it."""
+    """Return the extras that were added to a result, one a line."""
     return _aligned([("onnx", result.onnx), ("report", result.report), ("uploaded", result.artifact_url)])
 
 

@@ -21,7 +21,7 @@ from worker.config.settings import Settings, export_environment
 from worker.features.exporters.refusals import NO_CHECKSUMS
 
 IMPORT_TIMEOUT: Final = 60.0
-"""Seconds in which a child imports its packages."""
+"""Seconds for a child to import its packages."""
 PROBE_TIMEOUT: Final = 20.0
 """Seconds for a destination's answer to `preflight doctor`."""
 OWN_STORES: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "FSSPEC_S3_ENDPOINT_URL")
@@ -30,7 +30,7 @@ MLFLOW_DEFAULTS: Final = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_DISABL
 """Defaults of MLflow's client: `retry_export` retries."""
 
 Destination = Literal["upload", "mlflow"]
-"""An object store, and an MLflow server."""
+"""`upload`: an object store; `mlflow`: an MLflow server."""
 
 
 @validated(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
@@ -43,7 +43,7 @@ class ExportRequest:
     job: Path | None = None
     """Directory of the job's attempts, where it still exists."""
     connect: bool = False
-    """Without an artifact: ask the destination, too, whether it takes models."""
+    """Whether to ask the destination if it takes models; for a request without an artifact."""
 
 
 REQUEST = TypeAdapter(ExportRequest)
@@ -55,11 +55,11 @@ class Export:
 
     name: Destination
     url: str
-    """Without a password."""
+    """URL of the destination, without a password."""
     environment: Mapping[str, str]
-    """Of the child."""
+    """Environment of the child process."""
     timeout: float
-    """Seconds."""
+    """Seconds after which the export is given up."""
     redact: Callable[[str], str]
     """Removes secrets from the child's messages."""
 
@@ -120,7 +120,7 @@ def probe(export: Export) -> None:
 
     Raises:
         InvalidConfig, MissingPackage: as `require_usable`.
-        ArtifactError: it does not, or does not answer in time.
+        ArtifactError: the destination takes none, or does not answer in time.
     """
     with tempfile.TemporaryDirectory(prefix="preflight-") as directory:
         replace(export, timeout=PROBE_TIMEOUT).send(ExportRequest(connect=True), Path(directory), lambda: None)

@@ -57,7 +57,7 @@ def connect(uri: str) -> "MlflowClient":
 
 
 def probe_server(client: "MlflowClient", experiment: str) -> None:
-    """See that the server takes runs with files, by one that is deleted at once; raises as `log_run`."""
+    """Check that the server takes runs with files, by a run that is deleted at once; raises as `log_run`."""
     run = client.create_run(open_experiment(client, experiment), run_name="preflight doctor")
     try:
         if (elsewhere := explain_elsewhere(client, run)) is not None:

@@ -1,4 +1,4 @@
-"""What an MLflow server is asked before a run is logged: whether it takes runs, and where it keeps their files."""
+"""Checks of an MLflow server before a run is logged: whether it takes runs, and where it keeps their files."""
 
 import uuid
 from collections.abc import Iterator
@@ -50,8 +50,8 @@ def local_path(uri: str) -> Path | None:
 def explain_elsewhere(client: "MlflowClient", run: "Run") -> str | None:
     """Return why the files of a run would not reach its server; None: they do.
 
-    A server without --serve-artifacts gives its clients a path of its own disk, and MLflow's client writes to that path
-    wherever it runs. Whether the disk is shared is seen by a file that the server lists, or does not.
+    A server without --serve-artifacts gives its clients a path on its own disk, and MLflow's client writes to that path
+    wherever it runs. A test file that the server lists, or does not list, shows whether the disk is shared.
     """
     path = local_path(str(run.info.artifact_uri))
     if path is None or not client.tracking_uri.startswith(("http://", "https://")):
@@ -83,7 +83,7 @@ def _missing(path: Path) -> Iterator[Path]:
 
 
 def _listed(uri: str, run_id: str) -> set[str]:
-    """Return the names of the files that the server itself sees of a run."""
+    """Return the names of the files of a run that the server itself sees."""
     from mlflow.utils.credentials import get_default_host_creds
     from mlflow.utils.rest_utils import http_request
 

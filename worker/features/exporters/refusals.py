@@ -1,7 +1,7 @@
-"""Errors of stores and servers that another try does not change, each with what to do about it.
+"""Errors of stores and servers that another try does not change, each with a remedy.
 
-Every library has exceptions of its own: they are told apart by the HTTP status somewhere in the chain of causes, by the
-kind of error of the standard library at its end, and by words.
+Each library has its own exceptions: they are distinguished by the HTTP status somewhere in the chain of causes, by the
+kind of error of the standard library at its end, and by words of their messages.
 """
 
 import re
@@ -13,11 +13,11 @@ from typing import Final
 
 MAX_CAUSES: Final = 20
 CHECKSUMS: Final = re.compile(r"x-amz-(sdk-)?checksum|aws-chunked|x-amz-trailer|STREAMING-\w+-TRAILER", re.IGNORECASE)
-"""What a store says that does not know the checksums which botocore sends since 1.36."""
+"""Error text of a store that does not know the checksums which botocore sends since 1.36."""
 NO_CHECKSUMS: Final = {
     "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required", "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
 }  # fmt: skip
-"""Variables of botocore that leave out the checksums which a store need not know; each file is read back anyway."""
+"""Variables of botocore that leave out the checksums that not every store knows; each file is read back anyway."""
 HOST_REFUSED: Final = re.compile(r"invalid host header|dns rebinding", re.IGNORECASE)
 UNTRUSTED: Final = re.compile(r"certificate verify failed|CERTIFICATE_VERIFY_FAILED", re.IGNORECASE)
 NOT_TLS: Final = re.compile(r"wrong.version.number|record layer failure", re.IGNORECASE)
@@ -25,7 +25,7 @@ UNKNOWN_HOST: Final = re.compile(
     r"name or service not known|no address associated|nodename nor servname", re.IGNORECASE
 )
 PASSING: Final = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS)
-"""Refusals that may pass: of a request that was late, early, one of two at the same time, or one of too many."""
+"""Statuses that may pass: the request was late or early, conflicted with another one, or was one of too many."""
 REMEDIES: Final[dict[int, str]] = {
     HTTPStatus.UNAUTHORIZED: "refuses the credentials; correct them in the variables that its client reads",
     HTTPStatus.FORBIDDEN: "refuses access; give these credentials the right to write there",
@@ -73,7 +73,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None and error not in seen and len(seen) < MAX_CAUSES:
         seen.append(error)
         yield error
-        reason = getattr(error, "reason", None)  # of urllib3's errors, which requests wraps without a cause
+        reason = getattr(error, "reason", None)  # urllib3's errors have it: requests wraps them without a cause
         error = error.__cause__ or error.__context__ or (reason if isinstance(reason, BaseException) else None)
 
 

@@ -47,18 +47,18 @@ def _epoch_steps(event: Progress) -> int:
 
 
 class ResumeStep:
-    """Steps kept when a training process starts: a killed process trained beyond its last checkpoint."""
+    """Counts the steps that a restarted training process keeps: a killed one trained beyond its last checkpoint."""
 
     def __init__(self) -> None:
         self._checkpoint = (0, 0)
         self._is_first = False
 
     def start(self) -> None:
-        """Begin a training process."""
+        """Note that a training process starts."""
         self._checkpoint, self._is_first = (0, 0), True
 
     def resume(self, epochs: int, steps: int) -> None:
-        """Set its checkpoint: after `epochs`, and `steps` of the next."""
+        """Set the checkpoint of the process: after `epochs`, and `steps` of the next."""
         self._checkpoint = epochs, steps
 
     def steps_kept(self, event: Progress) -> int | None:

@@ -1,4 +1,4 @@
-"""Draws a job for TensorBoard while it runs."""
+"""Records a job for TensorBoard while it runs."""
 
 import json
 from dataclasses import asdict

@@ -32,7 +32,7 @@ class FinishedJob:
     model_sha256: str
     params: Mapping[str, str]
     values: Sequence[tuple[Scalar, float]]
-    """Each with its time, seconds since the epoch."""
+    """Each value with its time, in seconds since the epoch."""
 
 
 def read_finished_job(job_id: str, artifact: Path, job: Path | None) -> FinishedJob:
@@ -82,7 +82,7 @@ def read_journals(job: Path, job_id: str) -> tuple[list[Progress], dict[int, flo
                     header: dict[str, JsonValue] = {"seq": 0, "job_id": job_id, "attempt": attempt, "ts": record.time}
                     try:
                         event = Progress.model_validate({**payload, **header})
-                    except ValidationError:  # of another version
+                    except ValidationError:  # the record is of another version
                         continue
                     kept = resumed.steps_kept(event)
                     if kept is not None:

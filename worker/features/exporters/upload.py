@@ -68,7 +68,7 @@ def upload_model(
 
 
 def probe_store(store: FileSystem, root: str, report: RecordWriter, *, make_directories: bool) -> None:
-    """See that a store takes files in `root`, by one that is read back and deleted.
+    """Check that a store takes files in `root`, by a file that is read back and deleted.
 
     Raises:
         ArtifactError: a permanent error of the store.

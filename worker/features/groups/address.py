@@ -13,10 +13,10 @@ LOOPBACK: Final = "127.0.0.1"
 
 
 def own_address(settings: Settings) -> str:
-    """Return an IPv4 or IPv6 address of this machine: the one advertised, else the one from which Redis is reached.
+    """Return an IPv4 or IPv6 address of this machine: the advertised one, else the one from which Redis is reached.
 
     Raises:
-        InvalidConfig: PREFLIGHT_ADVERTISE_HOST is no address of this machine, or names none.
+        InvalidConfig: PREFLIGHT_ADVERTISE_HOST does not resolve, or is no address of this machine.
     """
     if settings.advertise_host is not None:
         return _advertised(settings.advertise_host)

@@ -1,4 +1,4 @@
-"""What a leader decides, as functions of what it knows: who leaves, whether seats are offered, whether a group pays."""
+"""Decisions of a leader as functions of what it knows: who leaves, whether to offer seats, whether a group pays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ MIN_REMAINING: Final = 15.0
 
 
 def has_gathered(request: GroupRequest, led: Led, *, there: int, settled: bool, refused: int, late: bool) -> bool:
-    """Whether a leader waits no longer for others.
+    """Return whether a leader stops waiting for other workers.
 
     Args:
-        request: has the least and the most workers.
-        led: what was read last.
+        request: has the least and the most workers of the group.
+        led: what the leader last read from Redis.
         there: workers that can train now, the leader among them.
-        settled: whether nobody with a seat prepares any more.
-        refused: workers that may not sit down: they are idle, too.
+        settled: whether no member with a seat is still preparing.
+        refused: number of workers that may not sit down; `led.idle` counts them, too.
         late: whether the time to gather is over.
     """
     more_may_come = led.idle > refused
@@ -35,14 +35,14 @@ def has_gathered(request: GroupRequest, led: Led, *, there: int, settled: bool, 
 def offer(
     request: GroupRequest, *, seated: int, closed: bool, began: bool, remaining_s: float
 ) -> Literal["open", "short", ""]:
-    """Return what is offered to idle workers; empty: nothing.
+    """Return the kind of seats that idle workers are offered; empty: none.
 
     Args:
-        request: has the least workers.
-        seated: members that have a seat.
+        request: has the least workers of the group.
+        seated: number of members that have a seat.
         closed: whether nobody else may join.
-        began: whether the training has.
-        remaining_s: for which it goes on.
+        began: whether the training has begun.
+        remaining_s: seconds of training that remain.
     """
     if closed:
         return ""
@@ -57,25 +57,25 @@ def leaving(ranks: Sequence[str], least: int, waiting: int) -> Sequence[str]:
 
 
 def goes_on_alone(error: PreflightError, least: int, *, seated: bool) -> bool:
-    """Whether the leader trains on by itself after its process failed; `seated`: that had a seat.
+    """Return whether the leader continues alone after its process failed; `seated`: whether the process had a seat.
 
-    A process that was killed says nothing of the group: it is started again, with its seat.
+    A process that was killed says nothing about the group: it is started again, with its seat.
     """
     return seated and least == 1 and isinstance(error, ChildFailed) and not isinstance(error, ChildKilled)
 
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """What a measurement means for a group."""
+    """Outcome of a measurement for a group."""
 
     kept: bool
-    """Whether the group goes on."""
+    """Whether the group continues."""
     slow: tuple[str, ...]
-    """Members that leave, as it is faster without them."""
+    """Members that leave, as the group is faster without them."""
 
 
 def weigh(ranks: Sequence[str], least: int, measured: Measurement) -> Weighed:
-    """Return who goes on, for a measurement of `ranks`: slow members leave where `least` workers stay, two at least."""
+    """Return what a measurement means for `ranks`: slow members leave if at least `least` workers, and two, remain."""
     staying = [name for name in ranks if name not in measured.slow]
     without_slow = bool(measured.slow) and len(staying) >= max(2, least)
     kept = without_slow or measured.pays or least > 1

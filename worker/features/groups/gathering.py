@@ -1,4 +1,4 @@
-"""Gathering: a leader waits until its group is there."""
+"""Gathering: a leader waits for the members of its group."""
 
 import time
 from typing import Final
@@ -7,7 +7,7 @@ from worker.features.groups.decisions import has_gathered
 from worker.features.groups.leader import Leader
 
 INTERVAL: Final = 0.25
-"""Seconds between two looks at who sits."""
+"""Seconds between two looks at the seats."""
 
 
 def gather(leader: Leader, seconds: float) -> None:

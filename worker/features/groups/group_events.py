@@ -1,4 +1,4 @@
-"""Events of a group: it has formed, was measured, has changed."""
+"""Events of a group: it was formed, measured or changed."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from worker.features.groups.messages import MemberState
 from worker.jobs.context import JobContext
 
 LEAST_SPEEDUP: Final = 1.15
-"""Times as fast as the leader alone from which on a group goes on: below, its members are worth more to other jobs."""
+"""Least speedup over the leader alone for which a group continues: below, its members are worth more to other jobs."""
 
 Speed = Annotated[float, Field(ge=0)]
 
@@ -28,7 +28,7 @@ class Measurement:
     speedup: Speed
     wire: Wire | None = None
     speeds: dict[str, Speed] = Field(default_factory=dict)
-    """Name -> samples a second alone."""
+    """Name of a worker -> samples a second when it trains alone."""
     slow: tuple[str, ...] = ()
     """Members without whom the group would be faster."""
 
@@ -38,7 +38,7 @@ class Measurement:
         return self.speedup >= LEAST_SPEEDUP
 
     def speed_of(self, name: str) -> str:
-        """Return the speed of a member beside the fastest one, in words."""
+        """Return the speed of a member, and that of the fastest one, in words."""
         own, best = self.speeds.get(name, 0.0), max(self.speeds.values(), default=0.0)
         return f"{own:,.0f} samples/s alone, the fastest {best:,.0f}"
 
@@ -48,18 +48,18 @@ MEASUREMENT = TypeAdapter(Measurement)
 
 @dataclass(slots=True, kw_only=True)
 class GroupEvents:
-    """Tells what becomes of the group of one attempt."""
+    """Emits the events of the group of one attempt."""
 
     context: JobContext
     leader: str
     resources: Resources
-    """Of the leader."""
+    """Resources of the leader's container."""
     began: float = field(default_factory=time.monotonic)
-    """Since the seats are offered."""
+    """Monotonic time since which seats are offered."""
     _formed: bool = False
 
     def show(self, before: Sequence[str], ranks: Sequence[str], reported: Mapping[str, MemberState]) -> None:
-        """Tell who trains now, `ranks`, and who did `before`; a group that has not formed yet is none."""
+        """Emit `group_formed` once several workers train, then each change from `before` to `ranks`."""
         left, joined = [each for each in before if each not in ranks], [each for each in ranks if each not in before]
         if not self._formed and len(ranks) > 1:
             self._formed = True
@@ -75,7 +75,7 @@ class GroupEvents:
             })  # fmt: skip
 
     def show_measurement(self, ranks: Sequence[str], found: Measurement, *, kept: bool, demanded: int) -> None:
-        """Tell what was measured and whether the group goes on; the job demands so many workers."""
+        """Emit the measurement and whether the group continues; `demanded`: least workers of the job."""
         speeds = [found.speeds.get(name, 0.0) for name in ranks] if found.speeds else []
         faster = (
             f"{len(ranks)} workers train at {found.group_samples_per_s:,.0f} samples/s, "

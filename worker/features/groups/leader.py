@@ -24,7 +24,7 @@ from worker.state.control import RestartTraining
 LEAD_INTERVAL: Final = 1.0
 """Seconds between two commands of a leader to Redis."""
 GATHER_INTERVAL: Final = 0.25
-"""The same while members are awaited."""
+"""Seconds between two such commands while members are awaited."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,14 +40,14 @@ class Leader(Group):
     sealer: Sealer
     events: GroupEvents
     ranks: tuple[str, ...] = field(init=False)
-    """Who trains now, by rank; the leader alone at first."""
+    """Names of the workers that train now, by rank; at first the leader alone."""
     led: Led = field(default_factory=lambda: Led(0, 0, False, ()))
-    """What was read last."""
+    """What the leader last read from Redis."""
     _call: Call | None = None
-    """Of the process that runs; None: it does not listen yet, or trains alone."""
+    """Call of the training process that runs; None: the process does not listen yet, or trains alone."""
     _number: int = 0
     _awaited: int = 1
-    """Ranks that its first round waits for."""
+    """Ranks that the first round of the process waits for."""
     _nonce: str = ""
     _seated: bool = False
     """Whether the process that runs has a seat."""
@@ -62,7 +62,7 @@ class Leader(Group):
     def __post_init__(self) -> None:
         self.ranks = (self.request.leader,)
 
-    # --- what the training stage asks
+    # --- interface of the training stage
 
     @property
     def workers(self) -> int | None:
@@ -70,7 +70,7 @@ class Leader(Group):
         return len(self.ranks)
 
     def seat(self) -> Seat | None:
-        """Return the seat of the next training process; None: nobody else is there, or it does not pay."""
+        """Return the seat of the next training process; None: it trains alone, as no member is there or may join."""
         request, others = self.request, self.roster.available()
         self._call, self._seated = None, False
         for member in self.roster.members.values():
@@ -88,12 +88,12 @@ class Leader(Group):
         )  # fmt: skip
 
     def check(self) -> None:
-        """Lead, once a second; raises `Superseded`."""
+        """Lead the group if it is time; raises `Superseded`."""
         if time.monotonic() >= self._next:
             self.lead()
 
     def on_record(self, record: Record) -> None:
-        """Note a record of the training process; raises `RestartTraining`."""
+        """Handle a record of the training process; raises `RestartTraining`."""
         match record.kind, record.payload:
             case "listening", {"port": int(port)}:
                 self._begin_call(port)
@@ -107,7 +107,7 @@ class Leader(Group):
                 self._change()
 
     def survives(self, error: PreflightError) -> bool:
-        """Go on alone after the group's process failed, where that is allowed; raises `GroupShort`."""
+        """Return whether the leader continues alone after the group's process failed; raises `GroupShort`."""
         if isinstance(error, GroupShort):
             self.give_up(f"{error.message}")
         if not goes_on_alone(error, self.request.least, seated=self._seated):
@@ -117,14 +117,14 @@ class Leader(Group):
         return True
 
     def close(self) -> None:
-        """Let the members go; where Redis is away they notice it by themselves."""
+        """End the group; while Redis is away, the members notice the end by themselves."""
         try:
             self.seats.disband()
         except RedisError as error:
             REDIS.note_failure(error, "end the group")
 
     def give_up(self, why: str) -> None:
-        """Have the job go back to its queue; raises `GroupShort`."""
+        """Report that workers are missing, so that the job goes back to its queue; raises `GroupShort`."""
         there, wanted = len(self.roster.available()) + 1, self.request.least
         message = f"{there} of {wanted} workers are there ({why}); the job is at the end of its queue"
         self.context.emit("group_short", {"workers": there, "wanted": wanted, "message": message})
@@ -133,7 +133,7 @@ class Leader(Group):
     # --- leading
 
     def lead(self) -> None:
-        """Give orders, and read who sits; raises `Superseded`."""
+        """Give orders to the members, and read the seats; raises `Superseded`."""
         awaits = any(member.called_at and member.name not in self.ranks for member in self.roster.members.values())
         self._next = time.monotonic() + (LEAD_INTERVAL if self._number and not awaits else GATHER_INTERVAL)
         instructions, self._instructions = self._instructions, []
@@ -168,7 +168,7 @@ class Leader(Group):
             self._dismiss(member.name, "it was silent", "forgotten")
 
     def _refuse(self, name: str, why: str) -> None:
-        """Let a member go for the whole attempt, and say why."""
+        """Dismiss a member for the whole attempt, with a warning that says why."""
         self.context.warn(f"worker {name} does not train along: {why}")
         self.roster.refused.add(name)
         self._dismiss(name, why, "refused")
@@ -211,7 +211,7 @@ class Leader(Group):
             member.called_at, self._next = time.monotonic(), 0.0
 
     def _change(self) -> None:
-        """Let members leave for jobs that wait, or newcomers join: a checkpoint has just been saved."""
+        """Let members leave for jobs that wait, or newcomers join; called after each checkpoint."""
         leavers = leaving(self.ranks, self.request.least, self.led.waiting)
         for name in leavers:
             self._dismiss(name, "jobs wait in the queue", "leaves")
@@ -233,10 +233,10 @@ class Leader(Group):
             self._send_call(member, min(self.request.most, len(self.ranks) + len(newcomers)))
 
     def _alive(self) -> int:
-        """Return how many of the ranks are heard, the leader among them."""
+        """Return how many of the ranks are available, the leader among them."""
         return 1 + sum(one.name in self.ranks and one.is_available for one in self.roster.members.values())
 
-    # --- who trains, and whether it pays
+    # --- ranks and measurement
 
     def _show(self, ranks: tuple[str, ...]) -> None:
         before, self.ranks = self.ranks, ranks
@@ -244,7 +244,7 @@ class Leader(Group):
         self.events.show(before, ranks, {name: one.reported for name, one in self.roster.members.items()})
 
     def _weigh(self, payload: dict[str, JsonValue]) -> None:
-        """Decide on a measurement whether the group goes on, and with whom; raises `RestartTraining`."""
+        """Decide by a measurement whether the group continues, and with whom; raises `RestartTraining`."""
         measured = self.events.read_measurement(payload)
         self._measured, self._wire = True, measured.wire
         found = weigh(self.ranks, self.request.least, measured)

@@ -48,19 +48,19 @@ from worker.state.control import StopSignal
 BEAT_INTERVAL: Final = 1.0
 """Seconds between two beats of a member that trains."""
 WAIT_INTERVAL: Final = 0.25
-"""The same while it waits for the leader's call."""
+"""Seconds between two beats of any other member: it prepares, waits for a call, or is about to leave."""
 LINGER_SECONDS: Final = 2.0
-"""For which a member that is asked to stop still trains: its leader may have been asked, too, and saves with it."""
+"""Seconds for which a member that is asked to stop still trains: its leader may be stopping, too, and saves with it."""
 LEASE_SECONDS: Final = LEASE_MS / 1000
-"""Seconds without a word of the leader after which a member leaves, as others take the job over then."""
+"""Seconds without a sign of the leader after which a member leaves: another worker takes the job over then."""
 
 
 class Dismissed(Exception):
-    """The member is to leave: the leader says so, the group is over, or its leader is not heard any more."""
+    """The member has to leave: the leader orders it, the group is over, or the leader is silent."""
 
 
 class _Called(Exception):
-    """A new call has come."""
+    """A new call of the leader has come."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,21 +75,21 @@ class Member:
     reported: MemberState
     stop: StopSignal
     server: ForkServer | None
-    """That forks the training process; None: it is a fresh interpreter."""
+    """Server that forks the training process; None: the process is a fresh interpreter."""
     directory: Path
-    """For files of its processes; removed by whoever made it."""
+    """Directory for the files of the member's processes; the caller removes it."""
     call: Call | None = None
-    """The newest one."""
+    """The newest call of the leader; None: none has come yet."""
     held: Held | None = None
     """Lock of the data set's store."""
     _next: float = 0.0
     _heard: float = field(default_factory=time.monotonic)
-    """When Redis last knew a leader that lives."""
+    """Monotonic time of the last beat that found the leader alive."""
     _leave_at: float | None = None
-    """When it leaves because the worker was asked to stop; None: it was not."""
+    """Monotonic time at which it leaves, as the worker was asked to stop; None: it was not."""
 
     def run(self) -> None:
-        """Train along until dismissed.
+        """Train with the group until dismissed.
 
         Raises:
             Interrupted: the worker was asked to stop.
@@ -107,7 +107,7 @@ class Member:
                 REDIS.note_failure(error, "leave the group")
 
     def _prepare(self) -> DatasetInfo:
-        """Return the data set, and say that it is ready; where there is none, wait to be dismissed."""
+        """Return the data set and report that it is ready; if it cannot be prepared, wait to be dismissed."""
         try:
             info = self._dataset()
             require_samples_within_limit(self.request.spec, info.train_count, self.settings)
@@ -195,7 +195,7 @@ class Member:
             time.sleep(TICK_SECONDS / 2)
 
     def _check(self) -> None:
-        """Beat, where it is time, and obey; raises as `_wait`."""
+        """Send a beat if one is due, and obey the leader's order; raises as `_wait`."""
         self._check_stop()
         if time.monotonic() < self._next:
             return
@@ -227,7 +227,7 @@ class Member:
             self.stop.check()
 
     def _require_leader(self, kept: str) -> None:
-        """Leave a leader that is not heard; while Redis is away, one that trains on is known by the training itself."""
+        """Raise `Dismissed` if the leader is silent; while Redis is away, a training shows that its leader lives."""
         silent = time.monotonic() - self._heard > LEASE_SECONDS
         if silent and (kept == "seated" or self.reported.state != "training"):
             raise Dismissed(f"its leader was not heard for {LEASE_SECONDS:g} s")

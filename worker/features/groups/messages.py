@@ -19,9 +19,9 @@ from training.group import Port, Ranks, Wire
 from worker.config.settings import Settings
 
 MAX_REQUEST_BYTES: Final = 16_384
-"""Of a request: a spec and a plan are some 2 KiB."""
+"""Most bytes of a request: a spec and a plan take some 2 KiB."""
 MAX_SAID_BYTES: Final = 4_096
-"""Of what a member says of itself, and of an order."""
+"""Most bytes of a member's state, and of an order."""
 UNSIGNED: Final = "-"
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -32,7 +32,7 @@ STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class GroupRequest:
-    """What a member has to know to train along; it stays the same for the attempt."""
+    """What a member needs to know to train with the group; it stays the same for the attempt."""
 
     leader: Name
     spec: TrainSpec
@@ -61,15 +61,15 @@ def own_versions() -> Versions:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class MemberState:
-    """What a member says of itself with each beat."""
+    """State that a member reports with each beat."""
 
     address: Address
     versions: Versions
     cores: Annotated[float, Field(gt=0, le=1e6)]
     memory_mb: Annotated[int, Field(ge=0, le=2**40)]
     state: Literal["preparing", "ready", "starting", "training", "lost", "failed"] = "preparing"
-    """`starting`: its training process imports; `training`: that connects, or trains; `lost`: that has ended; `failed`:
-    it cannot take part at all."""
+    """`starting`: the training process imports; `training`: it connects or trains; `lost`: it has ended; `failed`: the
+    member cannot take part at all."""
     call: Annotated[int, Field(ge=0)] = 0
     """Number of the call that it follows, or followed when it was lost."""
     data: Annotated[str, Field(pattern="^([0-9a-f]{64})?$")] = ""
@@ -80,11 +80,11 @@ class MemberState:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class Call:
-    """The order to train along."""
+    """The leader's order to train with its process."""
 
     kind: Literal["call"] = "call"
     number: Annotated[int, Field(ge=1)]
-    """Of the leader's training process: each has another port."""
+    """Number of the leader's training process: each process has another port."""
     host: Address
     port: Port
     nonce: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -96,7 +96,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class Leave:
-    """The order to leave."""
+    """The leader's order to leave."""
 
     kind: Literal["leave"] = "leave"
     why: Text
@@ -113,32 +113,32 @@ Body = TypeVar("Body")
 
 
 class BadMessage(Exception):
-    """A message that is none, or is not signed with the key of this worker."""
+    """An invalid message, or one that is not signed with the key of this worker."""
 
 
 class Replayed(BadMessage):
-    """A message that was signed before the last one that was opened: somebody has put it back."""
+    """A message older than the last one that was opened: somebody has put it back."""
 
 
 @plain_dataclass(frozen=True, slots=True)
 class Sealer:
-    """Seals and opens the messages of one attempt: who can write to Redis, but has no key, can send none.
+    """Seals and opens the messages of one attempt; with a key, nobody who lacks it can forge one.
 
-    Messages are numbered by their sender, by its clock, as a worker may sit down twice: whoever can write to Redis may
-    repeat the last one, and no earlier one.
+    Each sender numbers its messages by its clock, as a worker may sit down twice: somebody who can write to Redis may
+    repeat the last message, but no earlier one.
     """
 
     key: bytes | None
     scope: str
-    """Job and attempt: a message of another one is none of this."""
+    """Job and attempt; they are signed, too, so that a message of another attempt is refused."""
     _sent: dict[str, int] = field(default_factory=dict)
-    """Name and direction -> number of the last message that was sealed."""
+    """Sender, of an order its receiver -> number of the last message that was sealed."""
     _opened: dict[str, int] = field(default_factory=dict)
-    """The same for those that were opened: an older one that comes again is somebody's copy."""
+    """The same for messages that were opened: an older one that comes again is a copy."""
 
     @classmethod
     def of(cls, settings: Settings, job_id: str, attempt: int) -> "Sealer":
-        """Return that of an attempt, with the signing key of the service."""
+        """Return the sealer of an attempt, with the signing key of the service."""
         key = settings.signing_key
         return cls(None if key is None else key.get_secret_value().encode(), f"{job_id} {attempt}")
 
@@ -171,7 +171,7 @@ class Sealer:
         return found
 
     def secret(self, nonce: str) -> str:
-        """Return the id of the rendezvous for the nonce of a call: with a key, it is in Redis nowhere."""
+        """Return the id of the rendezvous for the nonce of a call; with a key, the id is nowhere in Redis."""
         return nonce if self.key is None else self._digest(f"rendezvous {nonce}")
 
     def _signature(self, sender: str, number: int, body: str) -> str:

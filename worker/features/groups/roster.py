@@ -16,16 +16,16 @@ REACH_SECONDS: Final = 15.0
 START_SECONDS: Final = 60.0
 """Seconds after its call in which that process has to begin to connect: a quarter of a core imports slowly."""
 LOST_SECONDS: Final = 3.0
-"""Seconds for which a member whose process has ended may still turn out to be called anew."""
+"""Seconds within which a member whose process has ended may still get a new call."""
 MAX_RETURNS: Final = 3
-"""Times that a member may sit down again after its process has ended: each return forms the group anew."""
+"""Times that a member may sit down again after its process has ended: each return forms the group again."""
 LATE_RETURNS: Final = 1
-"""The same for one that has not trained along yet: on a busy host its process came after the others had met."""
+"""The same for a member that has not trained yet: on a busy host its process came after the others had met."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Seated:
-    """One member."""
+    """A member with a seat."""
 
     name: str
     reported: MemberState
@@ -38,23 +38,23 @@ class Seated:
 
     @property
     def is_available(self) -> bool:
-        """Whether it can train along."""
+        """Return whether it can train with the group."""
         return self.reported.state in ("ready", "starting", "training", "lost") and self.age_s < SILENT_SECONDS
 
 
 @dataclass(slots=True)
 class Roster:
-    """Everybody who has a seat, and who may not take one any more."""
+    """The members that have a seat, and the workers that may not take one again."""
 
     sealer: Sealer
     versions: Versions
-    """Of the leader."""
+    """Versions of the leader's packages."""
     data: str
-    """SHA-256 of its data set."""
+    """SHA-256 of the leader's data set."""
     members: dict[str, Seated] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     met: set[str] = field(default_factory=set)
-    """Who has trained along."""
+    """Names of the workers that have trained in the group."""
     returns: Counter[str] = field(default_factory=Counter)
 
     def may_return(self, member: Seated) -> bool:
@@ -66,13 +66,13 @@ class Roster:
         return True
 
     def update(self, seats: Iterable[SeatTaken]) -> dict[str, str]:
-        """Note who sits; returns those whose message is none, and why."""
+        """Update the members from the seats; returns the names whose message is invalid, and why."""
         bad: dict[str, str] = {}
         found: dict[str, Seated] = {}
         for seat in seats:
             try:
                 reported = self.sealer.open(MEMBER_STATE, seat.sealed, seat.worker)
-            except Replayed:  # somebody else's doing: it is not heard, and takes its seat again
+            except Replayed:  # somebody put it back: the member counts as silent, and takes its seat again
                 if seat.worker in self.members:
                     found[seat.worker] = self.members[seat.worker]
                     found[seat.worker].age_s = 2 * SILENT_SECONDS
@@ -87,17 +87,17 @@ class Roster:
         return bad
 
     def available(self) -> Sequence[Seated]:
-        """Return the members that can train along, in the order of their names."""
+        """Return the members that can train with the group, in the order of their names."""
         return [self.members[name] for name in sorted(self.members) if self.members[name].is_available]
 
     def are_settled(self) -> bool:
-        """Whether nobody prepares any more."""
+        """Return whether no member is still preparing."""
         return all(member.reported.state != "preparing" for member in self.members.values())
 
     def objection(self, member: Seated, call: int, ranks: Sequence[str], leader: str) -> str | None:
         """Return why a member cannot take part; None where it can.
 
-        `call` is the number of the newest call, `ranks` who is in the group, `leader` the leader's address and port.
+        `call` is the number of the newest call, `ranks` the names in the group, `leader` the leader's address and port.
         """
         reported, own = member.reported, self.versions
         if reported.versions != own:
@@ -117,7 +117,7 @@ class Roster:
         return None if member.name in ranks else self._lateness(member, call, leader)
 
     def _lateness(self, member: Seated, call: int, leader: str) -> str | None:
-        """Return what keeps a member that was called from being in the group; None: it is in time."""
+        """Return why a called member is too late for the group; None: it is in time."""
         reported, now = member.reported, time.monotonic()
         if member.called_at is None:
             return None

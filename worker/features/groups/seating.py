@@ -28,11 +28,11 @@ from worker.jobs.hooks import Host
 from worker.jobs.worker_context import WorkerContext
 
 IDLE_INTERVAL: Final = 2.5
-"""Seconds between two looks where there was no offer: leaders read who is idle."""
+"""Seconds between two looks while there is no offer: each look also marks this worker as idle for leaders."""
 ADDRESS_INTERVAL: Final = 60.0
-"""Seconds between two looks of an idle worker at an address that is set: a name server may be asked for it."""
+"""Seconds between two checks of a configured address by an idle worker: each may ask a name server."""
 MAX_REMEMBERED: Final = 1_000
-"""Attempts that are remembered to have refused this worker."""
+"""Most remembered attempts that have refused this worker."""
 
 
 class Seating:
@@ -66,11 +66,11 @@ class Seating:
         self._offers = [offer for offer in found if (offer.job_id, offer.attempt) not in self._refused]
 
     def has_offer(self, *, short: bool) -> bool:
-        """Whether `sit` may sit down."""
+        """Return whether there is an offer that `sit` can take."""
         return any(offer.short or not short for offer in self._offers)
 
     def sit(self, *, short: bool) -> bool:
-        """Sit down and train along until dismissed, where there is an offer; returns whether there was.
+        """Sit down and train with the group until dismissed, where there is an offer; returns whether there was.
 
         `short`: only where a job cannot be trained without more members. Raises `redis.exceptions.RedisError`.
         """
@@ -130,7 +130,7 @@ class Seating:
         self._refused.add((offer.job_id, offer.attempt))
 
     def _is_usable(self) -> bool:
-        """Whether this worker has an address; one that is set may be none of this machine, or not yet."""
+        """Return whether this worker has an address; a configured one may not be of this machine, or not yet."""
         if self._worker.settings.advertise_host is not None and time.monotonic() >= self._next_address:
             self._next_address = time.monotonic() + ADDRESS_INTERVAL
             self._usable = self._address() is not None

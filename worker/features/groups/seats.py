@@ -19,7 +19,7 @@ from worker.features.groups.messages import MAX_REQUEST_BYTES
 IDLE_MS: Final = 6_000
 """Milliseconds after which a worker that has not reported again is not idle any more."""
 OVER_SECONDS: Final = 60
-"""Seconds for which the members of a group are told that it is over."""
+"""Seconds for which Redis notes for its members that a group is over."""
 MAX_OFFER_BYTES: Final = 40
 MAX_ATTEMPT: Final = 10**9 - 1
 MAX_OFFERS: Final = 16
@@ -30,7 +30,7 @@ Verdict = Literal["stays", "forgotten", "leaves", "refused"]
 Kept = Literal["seated", "over", "lost"]
 
 Text = Annotated[str, BeforeValidator(text)]
-"""What others have written; bytes that are no UTF-8 are replaced, and no message is left."""
+"""Text that other workers wrote; bytes that are not UTF-8 are replaced: a signature then no longer matches."""
 SAT: TypeAdapter[tuple[Sat, str]] = TypeAdapter(tuple[Annotated[Sat, BeforeValidator(text)], Text])
 BEAT: TypeAdapter[tuple[Kept, str, int]] = TypeAdapter(tuple[Annotated[Kept, BeforeValidator(text)], Text, int])
 LED: TypeAdapter[tuple[str, int, int, bool, list[tuple[str, int, str]]]] = TypeAdapter(
@@ -44,7 +44,7 @@ class Offer:
     """Free seats in the group of a job; the oldest comes first."""
 
     since: int
-    """Milliseconds of Redis's clock."""
+    """Time since which seats are offered, in milliseconds of Redis's clock."""
     job_id: str
     attempt: int
     short: bool
@@ -72,7 +72,7 @@ class SeatTaken:
 
 @dataclass(frozen=True, slots=True)
 class Led:
-    """What a leader reads."""
+    """Reply to a leader: jobs, idle workers and seats."""
 
     waiting: int
     """Jobs in the queue."""
@@ -93,7 +93,7 @@ def read_offers(connection: Redis, queue: str, worker: str) -> list[Offer]:
 
 
 def parse_offers(found: Mapping[bytes, bytes]) -> list[Offer]:
-    """Return the offers among the fields of their hash, the oldest first; what is none is passed over."""
+    """Return the offers among the fields of their hash, the oldest first; invalid ones are skipped."""
     offers = []
     for name, offer in found.items():
         with suppress(Refused):
@@ -115,7 +115,7 @@ class MemberSeat:
         self._worker = worker
 
     def sit(self, sealed: str) -> tuple[Sat, str]:
-        """Take the seat; returns whether it is taken, and the leader's request then."""
+        """Take the seat; returns whether it is taken, and if so the leader's request."""
         job_id = self._offer.job_id
         return run_script(
             self._connection, "group/sit", SAT,
@@ -146,7 +146,7 @@ class LeaderSeats:
     """The seats that the attempt of a fence offers."""
 
     def __init__(self, connection: Redis, queue: str, fence: Fence, *, ttl: int) -> None:
-        """Offer seats to idle workers of `queue`; what is in Redis outlives the leader by `ttl` seconds."""
+        """Offer seats to idle workers of `queue`; the keys of its group outlive the leader by `ttl` seconds."""
         self._connection = connection
         self._queue = queue
         self._fence = fence
@@ -155,7 +155,7 @@ class LeaderSeats:
     def lead(
         self, seats: int, request: str, offer: Literal["open", "short", ""], instructions: Sequence[Instruction]
     ) -> Led:
-        """Offer `seats` in all, or none more with an empty `offer`; give orders; read who sits there.
+        """Offer `seats` in all, or none more with an empty `offer`; give orders; read the seats.
 
         Raises:
             Superseded: a newer attempt has taken over.
@@ -181,7 +181,7 @@ class LeaderSeats:
         return self._connection.llen(keys.rq_queue(self._queue))
 
     def disband(self) -> None:
-        """End the group; its members are told so."""
+        """End the group; Redis notes that for its members."""
         fence, job_id = self._fence, self._fence.job_id
         run_script(
             self._connection, "group/disband", TEXT,

@@ -22,15 +22,16 @@ from worker.jobs.stages.group import Group
 from worker.jobs.stages.training import TrainingRun
 
 MIN_GATHER_SECONDS: Final = 0.5
-"""For elastic's rendezvous, which waits no shorter."""
+"""Shortest time that elastic's rendezvous can wait, in seconds."""
 GROUP_TTL: Final = 120
-"""Seconds for which Redis keeps a group after its leader's last word."""
+"""Seconds for which Redis keeps a group after its leader's last command."""
 
 
 def require_leader(context: JobContext, job: TrainJob) -> None:
-    """Have a job that demands several workers go on to one that leads groups; raises `GroupShort`.
+    """Put a job that demands several workers back into its queue if this worker leads no groups; raises `GroupShort`.
 
-    It is held while the queue is empty, at most as long as a group would be gathered: else it would come back at once.
+    The job is held while the queue is empty, at most as long as a group would be gathered: otherwise it would come back
+    at once.
     """
     seats = _seats(context)
     if seats is None or context.settings.group == "on" or job.group.min == 1:
@@ -57,7 +58,7 @@ def _seats(context: JobContext) -> LeaderSeats | None:
 
 
 def gather(training: TrainingRun) -> Group | None:
-    """Return the group that trains the job: its members have sat down. None: the job asks for no others.
+    """Return the group that trains the job, once members have sat down; None: the job asks for no others.
 
     Raises:
         GroupShort: fewer workers sat down than the job demands; it goes back to its queue.

@@ -22,7 +22,7 @@ def run(
 ) -> None:  # fmt: skip
     """Write the page and record `done` with the seconds it took."""
     began = time.perf_counter()
-    gc.disable()  # this process ends after a few figures; it would take a sixth of their time
+    gc.disable()  # this process ends after a few figures; collecting garbage would take a sixth of their time
     if isinstance(request, CalibrationReportRequest):
         from worker.features.report.calibration import calibration_page
 

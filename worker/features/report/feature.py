@@ -1,4 +1,4 @@
-"""The report as a feature: a page beside each model, and one of a calibration alone."""
+"""The report as a feature: a page in the directory of each model, and one of a calibration alone."""
 
 import tempfile
 from collections.abc import Mapping

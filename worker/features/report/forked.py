@@ -1,4 +1,4 @@
-"""Fork that does a part of the work of this process beside it, such as half of a report."""
+"""Fork that does a part of this process's work at the same time, such as half of a report."""
 
 import multiprocessing
 import os
@@ -12,7 +12,7 @@ from training.process.child_main import die_with_parent
 
 FORKS: Final = multiprocessing.get_context("fork")
 MIN_BYTES: Final = 1 << 30
-"""Memory of a container below which one process does everything: the fork takes some of its own."""
+"""Memory of a container below which one process does everything: a fork takes additional memory."""
 
 Part = TypeVar("Part")
 
@@ -46,5 +46,5 @@ class Fork(Generic[Part]):
 
     def _send(self, sender: Connection, parent: int) -> None:
         die_with_parent(parent)
-        with suppress(Exception):  # it is done again, and raises where somebody hears it
+        with suppress(Exception):  # the parent does the work again, and raises the error there
             sender.send(self._work())

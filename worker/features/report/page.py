@@ -47,7 +47,7 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_READ)
 class Input:
-    """What of the model's input the page shows."""
+    """Fields of the model's input that the page shows."""
 
     class_names: tuple[str, ...] = ()
 
@@ -105,7 +105,7 @@ def render(request: ReportRequest, manifest: Mapping[str, JsonValue], record: Tr
         why=request.why,
         section=calibration_section(result, request.facts) if result else None,
         manifest=_manifest(manifest),
-        test_set=None if tested is None else tested.result(),  # last: the fork draws it beside the other parts
+        test_set=None if tested is None else tested.result(),  # last: the fork draws it meanwhile
     )
 
 

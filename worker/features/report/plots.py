@@ -18,7 +18,7 @@ from worker.features.report.svg import ACCENT, INK, OWN, PALE, SOFT, draw_svg
 
 MAX_POINTS: Final = 512
 MAX_LABEL: Final = 14
-"""Characters of a class name beside a confusion matrix."""
+"""Most characters of a class name next to a confusion matrix."""
 MAX_NUMBERED: Final = 16
 """Classes up to which a confusion matrix has numbers in its cells."""
 
@@ -50,7 +50,7 @@ def learning(history: Sequence[EpochDone], losses: Sequence[tuple[float, float]]
 
 
 def confusion(outcome: EvaluationMetrics, names: Sequence[str] = ()) -> Markup:
-    """Return the confusion matrix; `names` of the classes, where they have others than their numbers."""
+    """Return the confusion matrix; `names`: names of the classes, if they have any besides their numbers."""
     cells = [
         (truth, predicted, count)
         for truth, row in enumerate(outcome.confusion) for predicted, count in enumerate(row) if count

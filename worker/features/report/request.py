@@ -23,16 +23,16 @@ class Group:
     """The workers that trained a job together."""
 
     workers: int
-    """At the end."""
+    """Number of workers at the end of the training."""
     members: tuple[tuple[str, str, str], ...]
     """Name, container and samples a second alone of each that took part."""
     history: tuple[str, ...]
-    """What became of the group, sentences."""
+    """Sentences about what became of the group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class ReportRequest:
-    """Report of a run, beside the files of its model."""
+    """Report of a run, which is written next to the files of its model."""
 
     job_id: str
     artifact: Path
@@ -46,7 +46,7 @@ class ReportRequest:
     finding: CalibrationResult | None
     """Result of the calibration; None where nothing was measured."""
     prediction: Prediction | None
-    """For the last plan of the training."""
+    """Prediction for the last plan of the training; None: there is none for that plan."""
     calibration_s: float
     """Wall time of choosing the plan, import of torch included."""
     training_s: float

@@ -25,7 +25,7 @@ NO_METADATA: Final = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 
 
 class SvgCanvas(Protocol):
-    """What matplotlib's canvas does here; it has no types."""
+    """The method of matplotlib's canvas that is used here; matplotlib has no type for it."""
 
     def print_svg(self, filename: StringIO, *, metadata: Mapping[str, None]) -> None:
         """Write the figure as an SVG document."""

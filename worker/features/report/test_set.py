@@ -34,7 +34,7 @@ class TestSetSection:
     """Words, rows and plots about the predictions of the test set."""
 
     names: tuple[str, ...]
-    """Of the classes."""
+    """Names of the classes."""
     confusion: Markup
     confused: str
     classes: tuple[tuple[str, ...], ...]
@@ -46,7 +46,7 @@ class TestSetSection:
 def section_of_test_set(found: EvaluationMetrics, store: Path, classes: Sequence[str] = ()) -> TestSetSection:
     """Return the section; images of the errors come from the data set's store.
 
-    `classes` are the names of the classes; without them their numbers are.
+    `classes` are the names of the classes; without names, their numbers are shown.
     """
     names = classes or [str(score.label) for score in found.classes]
     return TestSetSection(

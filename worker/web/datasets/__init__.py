@@ -1,1 +1,1 @@
-"""Imported data sets over HTTP: what is uploaded, what is imported, and pictures of it."""
+"""Imported data sets over HTTP: uploads, imported data, and its pictures."""

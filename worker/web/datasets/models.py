@@ -14,7 +14,7 @@ class ClassCounts(ApiModel):
 
     name: str
     train: int
-    """Without those that validate."""
+    """Samples that train, without those that validate."""
     validation: int
     test: int
 
@@ -26,7 +26,7 @@ class DatasetVersion(ApiModel):
     """`photos@2`."""
     version: int
     sha256: str
-    """Of its content."""
+    """SHA-256 of its content."""
     created_at: str
     source: str
     kind: str
@@ -36,7 +36,7 @@ class DatasetVersion(ApiModel):
     """Channels, height, width."""
     classes: int
     by: str | None = None
-    """Who changed labels, of a version that was made so."""
+    """Author of the changed labels, of a version that was made by such changes."""
 
 
 class Dataset(ApiModel):
@@ -55,7 +55,7 @@ class Datasets(ApiModel):
     datasets: tuple[Dataset, ...]
     imports: tuple[ImportState, ...]
     used_bytes: int
-    """Of uploads and imported data together."""
+    """Bytes of uploads and imported data together."""
     most_bytes: int
     most_upload_bytes: int
     read_only: bool
@@ -76,7 +76,7 @@ class RelabelSamples(ApiModel):
     ]
     """Number of a sample, as `x-samples` has it -> name of its class; null leaves it out."""
     by: Annotated[str, Field(max_length=200)] = "http"
-    """Who says so, for the version."""
+    """Author of the changes, noted in the version."""
 
 
 class DatasetDetail(Dataset):
@@ -84,11 +84,11 @@ class DatasetDetail(Dataset):
 
     classes: tuple[ClassCounts, ...]
     report: dict[str, object]
-    """As `preflight data show --json` has it; see docs/how-to/data.md."""
+    """Report of the import, as `preflight data show --json` has it; see docs/how-to/data.md."""
     history: tuple[DatasetVersion, ...]
     """All versions, the newest first."""
     changes: dict[str, object] | None = None
-    """From the version before the newest one, as `preflight data diff --json`."""
+    """Changes from the version before this one, as `preflight data diff --json`; null: none, or not known."""
     has_samples: bool
     """Whether this service reaches the pictures."""
 
@@ -97,9 +97,9 @@ class DatasetPair(ApiModel):
     """Two samples with the same picture, or nearly."""
 
     names: tuple[str, str]
-    """Of their files."""
+    """Names of their files."""
     samples: tuple[int | None, int | None]
-    """Their numbers; null: it was left out."""
+    """Numbers of the samples; null: the sample was left out, or its number is not known."""
 
 
 class DatasetPairs(ApiModel):
@@ -116,10 +116,10 @@ class DatasetIssues(ApiModel):
 
     dataset: str
     sha256: str
-    """Of the content whose samples have these numbers."""
+    """SHA-256 of the content whose samples have these numbers."""
     expected_seconds: float
-    """That a search takes with two processors, roughly."""
+    """Rough time that a search takes with two processors, in seconds."""
     found: Issues | None
     """The last search, with the issues that were asked for; null: none was made."""
     total: int
-    """Issues of it."""
+    """Number of issues that the last search found."""

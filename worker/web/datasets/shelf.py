@@ -28,11 +28,11 @@ from worker.web.datasets.models import (
 from worker.web.routes.reads import TtlCache
 
 MOST_COMPARED: Final = 200_000
-"""Samples of a version up to which the change from the one before is looked for."""
+"""Most samples of a version that is compared with the one before it."""
 MOST_FETCHED: Final = 1 << 30
-"""Bytes of a store that is fetched to show its samples."""
+"""Largest store, in bytes, that is fetched to show its samples."""
 PROCESSORS: Final = 2
-"""Of the worker for which the cost of a search for wrong labels is told."""
+"""Processors of the worker for which the cost of a search for wrong labels is estimated."""
 PAIRS: Final = TypeAdapter(list[tuple[str, str]])
 
 
@@ -40,7 +40,7 @@ class Shelf:
     """Imported data, read again at most every half second. Its methods raise `InvalidConfig` and `DatasetError`."""
 
     def __init__(self, settings: Settings) -> None:
-        """Read what the settings name."""
+        """Read the data that the settings name."""
         self.catalog = Catalog(settings.data_dir)
         self._settings = settings
         self._listed: TtlCache[tuple[()], tuple[Dataset, ...]] = TtlCache(lambda _: self._list())
@@ -51,7 +51,7 @@ class Shelf:
         return self._listed.get(())
 
     def detail(self, reference: str) -> DatasetDetail:
-        """Return a data set, of the version that a reference names."""
+        """Return a data set, with the version that a reference names."""
         return self._details.get(reference)
 
     def bytes(self) -> int:
@@ -72,7 +72,7 @@ class Shelf:
         return path
 
     def pairs(self, reference: str, kind: Kind, first: int, count: int) -> DatasetPairs:
-        """Return duplicates of a version: of one from an earlier release those that its report names."""
+        """Return duplicates of a version; of one from an earlier release, those that its report names."""
         version = self.find(reference)
         path = self._beside(version, self.catalog.pairs(version.sha256))
         if path is None:
@@ -99,7 +99,7 @@ class Shelf:
         )
 
     def _beside(self, version: Version, path: Path) -> Path | None:
-        """Return a file beside the store of a version, fetched where it is in the object store alone."""
+        """Return a file next to the store of a version, fetched where it is in the object store alone."""
         shared = self._shared()
         if shared is not None:
             with suppress(FileNotFoundError):
@@ -174,7 +174,7 @@ def _pair(pair: Pair) -> DatasetPair:
 
 
 def _quietly(action: Callable[[], dict[str, object] | None]) -> dict[str, object] | None:
-    """Return what `action` returns; None where the rows of a version are not here."""
+    """Return the result of `action`; None where the rows of a version are not here."""
     try:
         return action()
     except (DatasetError, ImportError):

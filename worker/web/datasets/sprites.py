@@ -13,9 +13,9 @@ from training.data.dataset_info import Place, info_of, opened, tensor_places
 COLUMNS: Final = 12
 MAX_SAMPLES: Final = 60
 MAX_BYTES: Final = 256 << 10
-"""Of the pixels of a grid."""
+"""Most bytes of the pixels of a grid."""
 LARGEST: Final = 64
-"""Pixels of a side; of larger pictures every second or third pixel is shown."""
+"""Most pixels of a side; of larger pictures every second or third pixel is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class Sprite:
 
     png: bytes
     samples: tuple[int, ...]
-    """Their numbers in the store, test samples behind the training samples."""
+    """Numbers of the samples in the store, test samples behind the training samples."""
     width: int
-    """Of one picture."""
+    """Width of one picture in pixels."""
     height: int
     columns: int
 
@@ -96,7 +96,7 @@ def _of_class(store: mmap.mmap, places: dict[str, Place], label: int, first: int
 def _line(
     store: mmap.mmap, places: dict[str, Place], number: int, shape: tuple[int, int, int], y: int, step: int
 ) -> bytes:  # fmt: skip
-    """Return a line of pixels of a sample, its channels beside each other."""
+    """Return a line of pixels of a sample, the channels of each pixel next to each other."""
     train = places["train_images"]
     place, own = (train, number) if number < train.count else (places["test_images"], number - train.count)
     channels, height, width = shape

@@ -1,4 +1,4 @@
-"""Uploads: the body of a request becomes a file, block by block, within bounds; nothing of it is looked at here."""
+"""Uploads: the body of a request becomes a file, block by block, within bounds; its content is not examined here."""
 
 import asyncio
 import errno
@@ -20,11 +20,11 @@ from worker.web.routes.errors import ApiError
 BLOCK: Final = 1 << 20
 """Bytes that are written at a time."""
 MAX_UPLOADS: Final = 4
-"""At a time."""
+"""Most uploads that are received at a time."""
 MAX_SECONDS: Final = 6 * 3600.0
 FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FORM_TYPES: Final = ("text/plain", "multipart/form-data", "application/x-www-form-urlencoded")
-"""What a page of another origin can send without a CORS preflight."""
+"""Content types that a page of another origin can send without a CORS preflight."""
 T = TypeVar("T")
 
 
@@ -32,11 +32,11 @@ class Uploader:
     """Writes uploads, a few at a time, while all uploads and imported data together are within their bound."""
 
     def __init__(self, open_uploads: Callable[[], Uploads], imported: Callable[[], int], most: int, each: int) -> None:
-        """Count `imported`, the bytes of imported data, in `most`, those of all; `each` are those of one upload."""
+        """Limit all uploads and the data, whose bytes `imported` returns, to `most` bytes, and one upload to `each`."""
         self._open, self._imported = open_uploads, imported
         self.most, self.each = most, each
         self._coming = 0
-        """Bytes that were declared by the uploads that are being received; what of them is written counts twice."""
+        """Bytes declared by the uploads that are being received; those that are written count twice."""
         self._running = 0
 
     def used(self) -> int:
@@ -83,7 +83,7 @@ class Uploader:
             raise
 
     async def discard(self, name: str) -> None:
-        """Remove a file that no import is made of."""
+        """Remove a file for which no import was opened."""
         await run_in_threadpool(self.remove, name)
 
     def remove(self, name: str) -> None:
@@ -148,7 +148,7 @@ async def _blocks(request: Request) -> AsyncIterator[bytes]:
 
 
 async def _guarded(action: Callable[[], T]) -> T:
-    """Return what `action` does in a thread; what a disk or a store says against it as `ApiError`."""
+    """Return the result of `action` in a thread; raises errors of a disk or a store as `ApiError`."""
     try:
         return await run_in_threadpool(action)
     except ApiError:
@@ -162,6 +162,6 @@ async def _guarded(action: Callable[[], T]) -> T:
             f"uploads cannot be written ({error.strerror or 'the store does not answer'}); see PREFLIGHT_UPLOAD_DIR"
         )
         raise ApiError(503, "uploads_unavailable", message) from error
-    except Exception as error:  # clients of stores have errors of their own
+    except Exception as error:  # clients of stores have their own errors
         structlog.get_logger("preflight").error("upload_failed", message=str(error))
         raise ApiError(503, "uploads_unavailable", "the store of uploads does not answer; try again later") from error

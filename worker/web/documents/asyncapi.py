@@ -79,7 +79,7 @@ RQ_JOB: Final[Object] = {
 
 
 def asyncapi() -> Object:
-    """Return the document; its messages refer to the JSON Schemas beside it."""
+    """Return the document; its messages refer to the JSON Schemas in the same folder."""
     kinds = DEFINITIONS.validate_python(EVENT.json_schema()["discriminator"]["mapping"])
     messages: Object = {
         "job_id": _message("a job's id, pushed after its hash is written", JOB_ID),

@@ -9,9 +9,9 @@ from typing import Final
 
 CHECKOUT: Final = Path(__file__).parents[3] / "docs" / "how-to" / "runbook.md"
 INSTALLED: Final = Path(sys.prefix) / "share" / "preflight" / "runbook.md"
-"""Where a wheel puts it."""
+"""Path at which a wheel installs the runbook."""
 HEADING: Final = re.compile(r"^#{2,3} (?:`(\w+)`)?.*$", re.MULTILINE)
-"""A heading; one of a reason names it alone."""
+"""A heading; that of a reason begins with the reason in backquotes."""
 
 
 @cache

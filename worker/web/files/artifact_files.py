@@ -28,30 +28,30 @@ READ_SIZE: Final = 1 << 20
 """Bytes per request to an object store; a response in many small pieces reads ahead by as many."""
 Source = Literal["disk", "url"]
 MISSING: Final = (FileNotFoundError, NotADirectoryError, PermissionError)
-"""S3 gives the last for a missing file without list permission."""
+"""Errors for a missing file; S3 gives the last one where the permission to list is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """A file that is open for reading; who gets it closes it."""
+    """A file that is open for reading; the caller closes it."""
 
     name: str
     content: BinaryIO
     size: int
     """Bytes."""
     version: str
-    """Entity tag: another version has another one."""
+    """Entity tag: each version of the file has another one."""
 
 
 class FileSource(Protocol):
-    """Where the files of models lie."""
+    """A place where the files of models are stored."""
 
     @property
     def kind(self) -> Source:
         """Name of the source."""
 
     def open(self, job_id: str, name: str) -> OpenFile:
-        """Open a file; raises `OSError`, one of `MISSING` where there is none, and what a store raises."""
+        """Open a file; raises `OSError`, one of `MISSING` where there is none, and exceptions of the store."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class DiskFiles:
 
 @dataclass(frozen=True)
 class RemoteFiles:
-    """Files under the artifact URL; a model without a manifest is not whole there."""
+    """Files under the artifact URL; a model without a manifest is incomplete there."""
 
     settings: Settings
     url: str
@@ -89,7 +89,7 @@ class RemoteFiles:
         return open_url(self.url, "PREFLIGHT_ARTIFACT_URL", other_than=self.settings.artifact_dir)
 
     def open(self, job_id: str, name: str) -> OpenFile:
-        """Open a file; raises `PreflightError` for an unusable URL, and whatever the store raises."""
+        """Open a file; raises `PreflightError` for an unusable URL, and exceptions of the store."""
         store, root = self._store
         store.info(f"{root}/{job_id}/{MANIFEST}")
         path = f"{root}/{job_id}/{name}"

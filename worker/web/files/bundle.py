@@ -1,6 +1,6 @@
 """The page as few files: a script for the list, one for each other view, and the styles within index.html.
 
-Each request costs a phone a round trip and half a kilobyte of headers; a style sheet of its own delays the first paint,
+Each request costs a phone a round trip and half a kilobyte of headers; a separate style sheet delays the first paint,
 and code that no view has asked for delays the first answer.
 """
 
@@ -17,7 +17,7 @@ ENTRY: Final = "views/app.js"
 SCRIPT: Final = "app.js"
 """The script that index.html names."""
 COMMENT: Final = re.compile(r"^[ \t]*(?://[^\n]*|/\*.*?\*/[ \t]*)\n", re.MULTILINE | re.DOTALL)
-"""A comment on lines of its own."""
+"""A comment that fills whole lines."""
 IMPORT: Final = re.compile(r'^import \{(.*)\} from "(.*)";$', re.MULTILINE)
 DYNAMIC: Final = re.compile(r'\bimport\("([^"]+)"\)')
 EXPORT: Final = re.compile(r"^export ((?:async )?function|class|const) (\w+)", re.MULTILINE)
@@ -31,7 +31,7 @@ class Index:
 
     html: str
     style_hash: str
-    """For the policy: `style-src 'sha256-...'` (CSP level 3, 2.3.1)."""
+    """Hash of the styles for the policy: `style-src 'sha256-...'` (CSP level 3, 2.3.1)."""
 
 
 def inline_styles(html: str, sources: Mapping[str, str]) -> Index:
@@ -46,10 +46,10 @@ def bundle(sources: Mapping[str, str], entry: str = ENTRY) -> dict[str, str]:
     """Return the scripts of the page by their names, without comments.
 
     `app.js` has the module `entry` and all that it imports. Each module that one of them imports by `import()` is a
-    script of its own, with those of its imports that `app.js` lacks. Its name has the hash of all sources: after an
+    separate script, with those of its imports that `app.js` lacks. Its name has the hash of all sources: after an
     update it is another file, so that a page that is still open never mixes two versions.
 
-    Each module is a function of its own that runs once, before the modules that import it. Only `import { ... } from`,
+    Each module becomes a function that runs once, before the modules that import it. Only `import { ... } from`,
     `import("...")` and exported functions, classes and constants are known.
 
     Raises:
@@ -107,7 +107,7 @@ def _wrapped(module: str, source: str, names: Mapping[str, str], files: Mapping[
 
 
 def _stripped(source: str) -> str:
-    """Return a module without the comments that have lines of their own, and without indentation."""
+    """Return a module without indentation, and without the comments that fill whole lines."""
     return re.sub(r"^[ \t]+", "", COMMENT.sub("", source), flags=re.MULTILINE)
 
 

@@ -17,7 +17,7 @@ SANDBOX: Final = (
     "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 )
-"""A report may show itself: no scripts, no requests, and an origin of its own."""
+"""Policy of a report: no scripts, no requests, and an origin that nothing else shares."""
 RANGE: Final = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 
 

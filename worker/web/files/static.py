@@ -15,7 +15,7 @@ from worker.web.files.bundle import INDEX, SCRIPT, bundle, inline_styles
 
 PAGE: Final = Path(__file__).parents[1] / "page"
 FOR_EVER: Final = "public, max-age=31536000, immutable"
-"""Of a file whose name has the hash of its content."""
+"""Cache header of a file whose name has the hash of its content."""
 
 
 class StaticFile:

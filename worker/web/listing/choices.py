@@ -1,4 +1,4 @@
-"""What a form can offer, and what a job that it would enqueue comes to: by its workers and the jobs before it."""
+"""Choices that a form offers, and the forecast of a job that it would enqueue: by workers, queue and earlier jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from worker.web.listing.table import Ended, JobTable
 from worker.web.models import ApiModel
 
 NEWEST: Final = 20
-"""Finished jobs by which the next one is judged."""
+"""Finished jobs, the newest ones, from which the next one is estimated."""
 
 
 class DatasetChoice(ApiModel):
@@ -40,7 +40,7 @@ class Expectation(ApiModel):
     accuracy: Share | None = None
     """Median test accuracy."""
     jobs: Count = 0
-    """How many there were."""
+    """Number of these jobs."""
 
 
 class RecipeChoice(ApiModel):
@@ -50,7 +50,7 @@ class RecipeChoice(ApiModel):
     mnist: Share
     """Test accuracy on MNIST, as it was measured."""
     here: Expectation
-    """On the data set that was asked for."""
+    """Expectation on the data set that was asked for."""
     text: str
     """What it reaches and how long it takes, in words."""
 
@@ -72,7 +72,7 @@ class Forecast(ApiModel):
 
 
 def choices(catalog: Catalog, table: JobTable, dataset: str) -> Choices:
-    """Return what a form offers; recipes with what they came to on `dataset`."""
+    """Return what a form offers; recipes with their earlier results on `dataset`."""
     return Choices(
         datasets=tuple(_choice(name, said) for name, said in catalog.datasets.items()),
         models=catalog.models,

@@ -13,19 +13,19 @@ from worker.web.listing.models import Curve
 from worker.web.streams.stream_record import RAW_RECORDS, RawRecords, is_unreadable, parse_id
 
 WHOLE: Final = 1000
-"""Events up to which all are read."""
+"""Most events of a stream that is read as a whole."""
 SAMPLES: Final = 300
 """Events that are read of a longer stream, evenly over its time."""
 MAX_EPOCHS: Final = 40
-"""Ends of epochs that are looked for between the samples."""
+"""Most ends of epochs that are looked for between the samples."""
 BETWEEN: Final = 200
-"""Events between two samples that are read for one of them."""
+"""Most events that are read between two samples, to find the end of an epoch."""
 
 MAX_POINTS: Final = 500
-"""Points of a curve."""
+"""Most points of a curve."""
 
 Point = tuple[float, tuple[float | None, ...]]
-"""Epochs trained, and figures."""
+"""Epochs trained, and the figures at that time."""
 
 
 def read_curves(redis: Redis, job_id: str) -> dict[str, Curve]:
@@ -49,7 +49,7 @@ def read_curves(redis: Redis, job_id: str) -> dict[str, Curve]:
 
 
 def _read(redis: Redis, key: str) -> RawRecords:
-    """Return records in order: all of a short stream, else samples, and what is between some that end an epoch."""
+    """Return records in order: all of a short stream, else samples, and those between some that end an epoch."""
     if redis.xlen(key) <= WHOLE:
         return _records(redis.xrange(key))
     ends = _records(redis.xrange(key, count=1)) + _records(redis.xrevrange(key, count=1))

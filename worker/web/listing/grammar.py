@@ -16,9 +16,9 @@ from preflight.wire import Status
 from worker.web.listing.fields import FIELDS, Kind
 
 MAX_LENGTH: Final = 256
-"""Characters of a search."""
+"""Most characters of a search."""
 MAX_TERMS: Final = 12
-"""Of a search; each is compared with every job."""
+"""Most terms of a search; each is compared with every job."""
 TERM: Final = re.compile(r"""(?:(?P<name>[A-Za-z_]+)(?P<operator>>=|<=|!=|[:=<>]))?(?P<value>"[^"]*"?|\S*)\s*""")
 NUMBER: Final = re.compile(r"(?P<digits>[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?)(?P<unit>[a-z%]*)", re.IGNORECASE)
 UNITS: Final[dict[Kind, dict[str, float]]] = {
@@ -125,7 +125,7 @@ def _number(kind: Kind, text: str) -> float | None:
     if match is None or unit is None:
         return None
     digits = match["digits"]
-    if unit == 1 and digits.isdecimal() and int(digits) < 2**63:  # of SQLite's integers, such as a seed
+    if unit == 1 and digits.isdecimal() and int(digits) < 2**63:  # fits SQLite's integers, such as a seed
         return int(digits)
     return float(digits) * unit
 

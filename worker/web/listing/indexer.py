@@ -21,7 +21,7 @@ from worker.web.listing.snapshot import MAX_JOBS, Registry, ended_registries, re
 from worker.web.listing.table import JobTable
 
 FRESH_SECONDS: Final = 0.5
-"""Age of an index that answers without being compared again."""
+"""Greatest age, in seconds, of an index that answers without being compared again."""
 MAX_WAIT: Final = 1.0
 """Seconds from its beginning for which questions wait for a comparison; the first one of many jobs takes longer."""
 CLOSING_SECONDS: Final = 1.0
@@ -31,7 +31,7 @@ READ_AGAIN: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """How far the index is."""
+    """State of the index."""
 
     complete: bool
     """Whether every job of the registries has been read; false at first."""
@@ -52,10 +52,10 @@ class Indexer:
         self._state = Indexed(complete=False, counts={}, positions={})
         self._rounds = 0
         self._asked = 0
-        """The round that somebody waits for."""
+        """Number of the round that somebody waits for."""
         self._at = -FRESH_SECONDS
         self._began = 0.0
-        """When the comparison under way began; 0: there is none."""
+        """Monotonic time at which the comparison under way began; 0: there is none."""
         self._row = 0
         self._error: RedisError | None = None
         self._is_closed = False
@@ -133,7 +133,7 @@ class Indexer:
         self._state = Indexed(complete=True, counts=self.table.counts(), positions=positions)
 
     def _replace(self, registry: Registry) -> None:
-        """Compare a whole registry: entries were removed, or have a time to live of their own."""
+        """Compare a whole registry: entries were removed, or have different times to live."""
         entries = read_whole(self._queue.connection, registry)
         self.table.remove(registry.name, self.table.ids(registry.name).difference(rq_id for rq_id, _ in entries))
         self.table.add(registry.name, entries)

@@ -20,13 +20,13 @@ class ComparedJob(ApiModel):
     result: TrainResult | None = None
     settings: Mapping[str, object]
     """Field of the request, such as `plan.threads` -> its value, defaults and those of a recipe included; empty where
-    Redis has the request no more."""
+    Redis no longer has the request."""
     plan: CalibrationWinner | None = None
     """The newest `calibration_winner`: plan, its reason and its prediction."""
     plan_line: str | None = None
     """The plan in words."""
     plan_speed: str | None = None
-    """How fast the plan is beside the job's own, in words."""
+    """Speed of the plan compared with the job's own, in words."""
     curves: Mapping[str, Curve]
     """`loss`, `accuracy`, `speed`, `val_loss` and `val_acc`."""
 

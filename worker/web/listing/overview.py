@@ -20,11 +20,11 @@ from worker.web.models import ApiModel
 
 MAX_WORKERS: Final = 1000
 MAX_MEMBERS: Final = 100_000
-"""Of RQ's set of workers, which keeps those that were killed."""
+"""Most members of RQ's set of workers, which keeps those that were killed."""
 MAX_KEY_LENGTH: Final = 512
 WORKER_KEY: Final = keys.rq_worker("")
 MAX_SILENCE_SECONDS: Final = 1e10
-"""For a time stamp of the year 1."""
+"""Longest silence that is reported: a time stamp of the year 1 would give more."""
 FIELDS: Final = ("state", "current_job", "last_heartbeat", "birth", "hostname", "version", keys.GROUP)
 
 
@@ -58,7 +58,7 @@ class Overview(ApiModel):
     notice: str | None = None
     """Why no job is taken, with the command that ends it in backquotes; null: there are workers that take them."""
     jobs_per_hour: Rate | None = None
-    """Jobs that finished in the last hour, or since this service looks at it; null for the first minute."""
+    """Jobs an hour that finish, over the last hour or since this service looks at it; null for the first minute."""
 
 
 def read_overview(redis: Redis, queue: str, *, read_only: bool = False) -> Overview:
@@ -139,7 +139,7 @@ def _worker(key: str, fields: dict[str, bytes | None]) -> WorkerInfo:
 
 
 def _idle_text(fields: dict[str, bytes | None], name: str) -> str | None:
-    """Return a field that holds for an idle worker: a busy one has not removed it yet."""
+    """Return a field that counts for an idle worker only: a busy one may not have removed it yet."""
     value = fields[name]
     return None if fields["current_job"] or not value else text(value)[:256]
 

@@ -1,4 +1,4 @@
-"""Jobs an hour: how many ended well of late, from a counter that is read now and then."""
+"""Jobs an hour: how many finished lately, from a counter that is read now and then."""
 
 import time
 from collections import deque
@@ -7,9 +7,9 @@ from typing import Final
 
 SPAN_SECONDS: Final = 3600.0
 LEAST_SECONDS: Final = 60.0
-"""Below which a single job would count as dozens an hour."""
+"""Shortest span of a rate: over a shorter one a single job would count as dozens an hour."""
 SAMPLE_SECONDS: Final = 30.0
-"""Between two readings that are kept."""
+"""Least seconds between two readings that are kept."""
 
 
 class JobPace:
@@ -18,7 +18,7 @@ class JobPace:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._readings: deque[tuple[float, float]] = deque()
-        """Seconds, and the jobs that had ended well by then."""
+        """Monotonic time, and the jobs that had finished by then."""
 
     def observe(self, finished: float) -> float | None:
         """Take a reading of the counter; return the jobs an hour since the first one, None for the first minute."""

@@ -16,7 +16,7 @@ from preflight.wire import STATE_TTL, is_job_id
 from worker.web.listing.table import Entry
 
 MAX_JOBS: Final = 100_000
-"""Jobs of each registry that are indexed: the newest, and of the queue the next to run."""
+"""Most jobs of each registry that are indexed: the newest, and of the queue the next to run."""
 PAGE: Final = 10_000
 """Entries in one read of a whole registry."""
 
@@ -30,7 +30,7 @@ class Registry:
     low: str
     high: str
     expired_below: float = 0.0
-    """Score of what has expired; 0: nothing does, and new entries are found by their number only."""
+    """Score below which entries have expired; 0: none expires, and new entries are found by their number only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def _ids(reply: object) -> list[str]:
 
 
 def _name(entry: str) -> str:
-    """Return the id of a job; a short name for what is none and may be long."""
+    """Return the id of a job; for an invalid one, which may be long, a short name."""
     if is_job_id(entry):
         return entry
     return f"({hashlib.blake2b(entry.encode(errors='replace'), digest_size=16).hexdigest()})"

@@ -16,7 +16,7 @@ from worker.web.listing.grammar import Condition
 SEARCH_SECONDS: Final = 2.0
 """Longest time that one search holds the table."""
 INSTRUCTIONS: Final = 10_000
-"""Of SQLite between two looks at the clock; some tenths of a millisecond."""
+"""Instructions of SQLite between two looks at the clock; they take some tenths of a millisecond."""
 CACHE_KIB: Final = 24 * 1024
 """Memory of the database; SQLite keeps the rest in a temporary file."""
 TABLES: Final = f"""
@@ -48,10 +48,10 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A finished job, as far as it says something about the next one like it."""
+    """A finished job, as far as it helps to estimate the next one like it."""
 
     seconds: float
-    """From its start to its end."""
+    """Seconds from its start to its end."""
     accuracy: float | None
     epochs: float | None
 
@@ -187,7 +187,7 @@ class JobTable:
 
     @contextmanager
     def _limited(self) -> Iterator[None]:
-        """Interrupt what SQLite does after `SEARCH_SECONDS`."""
+        """Interrupt SQLite's query after `SEARCH_SECONDS`."""
         deadline = time.monotonic() + SEARCH_SECONDS
         self._database.set_progress_handler(lambda: int(time.monotonic() > deadline), INSTRUCTIONS)
         try:

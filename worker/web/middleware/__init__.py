@@ -1,1 +1,1 @@
-"""Middleware: what is settled before access control and routes see a request."""
+"""Middleware that does not depend on the routes: HEAD, the prefix of a proxy, and paced sending."""

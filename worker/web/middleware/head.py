@@ -36,7 +36,7 @@ class HeadMiddleware:
 
 
 def as_get(scope: Mapping[str, object]) -> Scope:
-    """Return the request as GET of the whole."""
+    """Return the request as GET, without a range."""
     headers = scope.get("headers", ())
     kept = [pair for pair in headers if pair[0] not in RANGES] if isinstance(headers, list | tuple) else []
     return {**scope, "method": "GET", "headers": kept}

@@ -10,11 +10,11 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 PIECE_BYTES: Final = 64 * 1024
-"""Of an answer that are written at once: asyncio keeps what the client does not read, uvicorn waits behind it."""
+"""Bytes of an answer that are written at once: asyncio keeps what the client does not read, uvicorn waits behind it."""
 MAX_PENDING_BYTES: Final = 16 << 20
-"""Of large answers that are being sent, all together."""
+"""Most bytes of all large answers that are being sent."""
 PATIENCE_SECONDS: Final = 2.0
-"""For which an answer may be under way before it gives way."""
+"""Seconds for which an answer may be under way before it gives way."""
 
 
 @dataclass(slots=True, eq=False)
@@ -33,7 +33,7 @@ class PacedSending:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._pending: list[_Pending] = []
-        """The oldest first."""
+        """Large answers that are being sent, the oldest first."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward the request; send its response in pieces."""

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from worker.web.routes.errors import ApiError
 
 MAX_PICTURES: Final = 1024
-"""Of one request."""
+"""Most pictures of one request."""
 PICTURE_TYPES: Final = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp", "application/octet-stream")
 BODY: Final[Mapping[str, JsonValue]] = {
     "requestBody": {

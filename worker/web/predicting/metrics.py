@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 20.0)
 PICTURES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 1024)
 MAX_LABELS: Final = 2000
-"""Series of classes; further ones count as class `other`."""
+"""Most series of classes; further ones count as class `other`."""
 
 
 class PredictMetrics:

@@ -30,21 +30,21 @@ from training.process.runner import raise_failure
 from training.system.requirements import NEEDED, require_packages
 
 IDLE_SECONDS: Final = 3600.0
-"""Without a request, after which the process ends and its memory is free."""
+"""Seconds without a request after which the process ends, so that its memory is free."""
 START_SECONDS: Final = 60.0
-"""For the start of the process, on a busy machine from a cold disk."""
+"""Longest start of the process, in seconds, on a busy machine from a cold disk."""
 ANSWER_SECONDS: Final = 20.0
-"""For an answer; the process is replaced then."""
+"""Longest wait for an answer, in seconds; then the process is replaced."""
 LOOK_SECONDS: Final = 1.0
-"""Between two looks at the memory and at the oldest request."""
+"""Seconds between two looks at the memory and at the oldest request."""
 MAX_MEMORY: Final = 512 << 20
 """Bytes that the process may have in memory, its libraries apart, before it is replaced."""
 MAX_PIXELS: Final = 20_000_000
-"""Of a picture; decoded it takes several bytes for each."""
+"""Most pixels of a picture: decoding takes several bytes for each."""
 ATTEMPTS: Final = 2
-"""Processes that a request is sent to: the one that it ends may not be the last."""
+"""Processes to which a request is sent: if the first one ends or does not answer, a second one gets it."""
 PAUSE_SECONDS: Final = 2.0
-"""Between starts of a process that ends before it has answered."""
+"""Least seconds between starts of a process that ends before it has answered."""
 SOCKET: Final = "socket"
 
 
@@ -54,7 +54,7 @@ class Unanswered(ChildFailed):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the process answered to one request."""
+    """Answer of the process to one request."""
 
     summary: Summary
     body: bytes
@@ -80,10 +80,10 @@ class PredictProcess:
         self._connection: _Connection | None = None
         self._starting: asyncio.Task[_Connection] | None = None
         self._endings: set[asyncio.Task[None]] = set()
-        """Of processes that are lost."""
+        """Tasks that end lost processes."""
         self._next_start = 0.0
         self.starts = 0
-        """Processes that were started."""
+        """Number of processes that were started."""
 
     async def ask(self, asked: Asked, pictures: Sequence[bytes]) -> Answer:
         """Return the answer of the process.
@@ -283,7 +283,7 @@ class _Connection(asyncio.Protocol):
             self._watch = self._loop.call_later(LOOK_SECONDS, self._look)
 
     def _resident(self) -> int:
-        """Return the bytes that the process has in memory of its own; 0 where that is not known."""
+        """Return the private memory of the process in bytes; 0 where that is not known."""
         pid = None if self._child is None else self._child.pid
         try:
             _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_bytes().split()

@@ -24,11 +24,11 @@ from worker.web.routes.errors import ApiError, as_api_error
 MAX_WAITING: Final = 256
 """Requests that are received or wait for an answer; beyond, they are refused."""
 MAX_WAITING_BYTES: Final = 16 << 20
-"""Of their bodies."""
+"""Most bytes of the bodies of these requests."""
 RETRY_AFTER: Final = 1
-"""Seconds, where too many requests wait."""
+"""Seconds in `retry-after`, where too many requests wait."""
 FRESH_SECONDS: Final = 0.2
-"""For which an alias is not read again."""
+"""Seconds for which an alias is not read again."""
 READING: Final = b"reading=true"
 """Query of a request that wants what the network saw of each picture."""
 PATH: Final = re.compile(r"/v1/models/([^/]{1,200})/predict")
@@ -45,11 +45,11 @@ class Predictions:
         self.waiting = 0
         """Requests that wait for an answer."""
         self.bytes = 0
-        """What has come of bodies."""
+        """Bytes of bodies that were received."""
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
-        """End the process at last."""
+        """End the process when the application ends."""
         yield
         await self.process.close()
 
@@ -112,7 +112,7 @@ class Predictions:
 
 
 class Place:
-    """What one request holds: the bytes that have come of its body, and once all have, a place among those that wait.
+    """What one request holds: the received bytes of its body, and once it is whole, a place among those that wait.
 
     A client that hangs holds no more than it has sent.
     """
@@ -146,7 +146,7 @@ class Place:
 
 
 class _Current:
-    """The model of an alias; read again after `FRESH_SECONDS`, while requests go on with the former one."""
+    """The model of an alias; read again after `FRESH_SECONDS`, while requests use the former one."""
 
     def __init__(self, read: Callable[[], tuple[str, Asked]]) -> None:
         self._read = read

@@ -1,4 +1,4 @@
-"""What a form offers, and what a job would do: nothing is enqueued."""
+"""Routes of what a form offers and of what a job would do: nothing is enqueued."""
 
 from typing import Annotated, Final
 

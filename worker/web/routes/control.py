@@ -118,7 +118,7 @@ class ControlRoutes:
             self._check.require_runnable(job)
         except InvalidConfig:
             if job.job_id is None or self._client.status(job.job_id).status == "unknown":
-                raise  # else it was accepted before, and its repetition is told from another request
+                raise  # else it was accepted before: the answer says if this request repeats it
         result = self._client.enqueue(job, job_timeout=self._check.timeout)
         same = None if result.created else self._client.is_repeated(result.job_id, job)
         return Enqueued(job_id=result.job_id, created=result.created, same_request=same)

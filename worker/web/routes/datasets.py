@@ -56,10 +56,10 @@ PNG: Final[dict[int | str, dict[str, object]]] = {
 }
 SIZE: Final[dict[str, JsonValue]] = {"pattern": "^([1-9][0-9]?|1[01][0-9]|12[0-8])$"}
 SHARE: Final[dict[str, JsonValue]] = {"pattern": r"^0\.[0-8][0-9]{0,3}$"}
-"""Of what the description of the interface promises; the service takes more forms, and says itself what is wrong."""
+"""Pattern in the description of the interface; the service takes more forms, and explains itself what is wrong."""
 NUMBERS: Final = r"^[0-9]{1,8}(,[0-9]{1,8}){0,59}$"
 MOST_LISTED: Final = 200
-"""Duplicates or issues in one answer."""
+"""Most duplicates or issues in one answer."""
 SampleNumber = Annotated[int, Path(ge=0, le=10_000_000, description="number of the sample in the version")]
 DatasetName = Annotated[str, Path(json_schema_extra={"pattern": f"^{NAME.pattern}$"})]
 T = TypeVar("T")
@@ -244,7 +244,7 @@ class DatasetRoutes:
         return await self._open(state)
 
     async def _open(self, state: ImportState) -> Response:
-        """Have a worker do what was asked for; of one data set one thing at a time."""
+        """Open a task for a worker; a data set has one open task at a time."""
         try:
             opened = await run_in_threadpool(lambda: self._imports.open(state))
         except RedisError:
@@ -303,7 +303,7 @@ class DatasetRoutes:
         )
 
     async def _run(self, action: Callable[[], T]) -> T:
-        """Return what `action` does in a thread; its errors as `ApiError`."""
+        """Return the result of `action` in a thread; raises `ApiError` for an unknown data set or sample."""
         try:
             return await self._slots.run(action)
         except InvalidConfig as error:

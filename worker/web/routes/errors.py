@@ -39,7 +39,7 @@ BODY_ERRORS: Final = (403, 408, 413, 415, 422)
 STATUSES: Final[Mapping[type, int]] = {
     InvalidConfig: 422, DatasetError: 409, MissingPackage: 501, UnknownAlias: 404, AliasChanged: 409,
 }  # fmt: skip
-"""Failure -> status; of any other 503, as it may pass."""
+"""Failure -> status; any other failure is answered with 503, as it may pass."""
 
 
 class ApiError(Exception):
@@ -62,7 +62,7 @@ class RedisUnavailable(RedisError):
 
 
 EMPTY: Final[dict[str, JsonValue]] = {"type": "object", "maxProperties": 0}
-"""Schema of the body of a request that says all by its address."""
+"""Schema of an empty body, for a request whose address says everything."""
 
 
 def problems(*codes: int) -> dict[int | str, dict[str, object]]:

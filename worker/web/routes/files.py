@@ -1,4 +1,4 @@
-"""Files of a finished model: which there are, and each of them."""
+"""Files of a finished model: their list, and each file."""
 
 from typing import Annotated, Final
 

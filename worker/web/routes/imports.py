@@ -15,7 +15,7 @@ from worker.web.routes.errors import BODY_ERRORS, EMPTY, ApiError, if_writable, 
 from worker.web.routes.events import EVENT_STREAM, UNBUFFERED
 
 LOOK_SECONDS: Final = 0.5
-"""Between two looks at an import that is followed."""
+"""Seconds between two looks at an import that is followed."""
 KEEP_ALIVE: Final = 10.0
 MAX_FOLLOWED: Final = 64
 EVENTS: Final[dict[int | str, dict[str, object]]] = {
@@ -102,7 +102,7 @@ class ImportRoutes:
             raise ApiError(409, "ended", f"the import has ended ({state.status}); nothing is left to cancel")
         self._imports.ask_to_cancel(import_id)
         if self._imports.is_held(import_id):
-            return state  # who runs it sees the request within a second
+            return state  # the worker that runs it sees the request within a second
         ended = {"status": "cancelled", "stage": "cancelled", "message": "cancelled before it began"}
         state = self._imports.end(state.model_copy(update=ended))  # one that begins just now sees the request, too
         self._uploader.remove(state.stored)

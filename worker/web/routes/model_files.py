@@ -1,4 +1,4 @@
-"""Reading the files of models for routes: in threads of their own, with a time limit, failures as problems."""
+"""Reading the files of models for routes: in separate threads, with a time limit, failures as problems."""
 
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -14,9 +14,9 @@ from worker.web.files.artifact_files import OpenFile, open_file, sources_of
 from worker.web.routes.errors import ApiError
 
 MAX_THREADS: Final = 16
-"""Reading files; apart from the threads of other requests, as a store may be slow."""
+"""Threads that read files, apart from those of other requests, as a store may be slow."""
 TIMEOUT_SECONDS: Final = 20.0
-"""For a store to answer."""
+"""Longest wait for a store, in seconds."""
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class ModelFiles:
             raise ApiError(502, "artifact_unreachable", self._settings.redact(why)) from error
 
     def where(self, state: JobState) -> str:
-        """Say where the files of a job lie, or why there are none."""
+        """Return a sentence that says where the files of a job lie, or why there are none."""
         if state.status != "finished":
             return f"job {state.job_id!r} is {state.status}; a model has files once its job has finished"
         looked = f"this service found no file in {self._settings.artifact_dir / state.job_id}"

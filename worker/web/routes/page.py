@@ -31,7 +31,7 @@ PREVIEW: Final = """<!doctype html>
 <body><p><a href="../#/jobs/{address}">{title}</a></p></body>
 </html>
 """
-"""Leads to the job on the page; what shows a preview of an address reads the head alone."""
+"""Page that leads to the job; a program that previews an address reads the head alone."""
 
 
 def add_page(app: FastAPI, client: Client, *, is_open: bool) -> None:

@@ -23,7 +23,7 @@ from worker.web.routes.jobs import require_job
 from worker.web.routes.model_files import ModelFiles
 
 MAX_MODEL_BYTES: Final = 1 << 30
-"""Of weights that are fetched from a store."""
+"""Most bytes of weights that are fetched from a store."""
 TYPES: Final = ("image/png", "image/jpeg")
 BODY: Final[dict[str, JsonValue]] = {
     "requestBody": {

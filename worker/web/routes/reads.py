@@ -16,7 +16,7 @@ from worker.web.routes.errors import ApiError
 
 TTL_SECONDS: Final = 0.5
 PATIENCE: Final = 2.0
-"""Times as long as it took to read is a value kept: a slow read, of giants say, takes a third of the time at most."""
+"""A value is kept this many times as long as it took to read: slow reads take a third of the time at most."""
 MAX_TTL_SECONDS: Final = 10.0
 
 K = TypeVar("K", bound=Hashable)
@@ -70,7 +70,7 @@ class Slots:
         self._taken = 0
 
     async def run(self, action: Callable[[], T]) -> T:
-        """Return what `action` returns, in a thread; raises `ApiError` where too many wait."""
+        """Return the result of `action`, run in a thread; raises `ApiError` where too many wait."""
         if self._taken >= self._most:
             message = f"{self._most} requests of this kind are being answered already; ask again in a second"
             raise ApiError(429, "too_busy", message)

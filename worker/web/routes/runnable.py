@@ -39,7 +39,7 @@ from worker.web.listing.overview import read_workers_field
 from worker.web.routes.reads import TtlCache
 
 ANY: Final = ()
-"""The only question to the cache of what the workers say."""
+"""The only question to the cache of fleets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Fleet:
 
     catalog: Catalog
     limits: Sequence[dict[str, float]]
-    """Of each worker that has said them."""
+    """Limits of each worker that has published them."""
 
 
 class JobCheck:
@@ -63,7 +63,7 @@ class JobCheck:
 
     @property
     def timeout(self) -> int:
-        """Seconds that a job may take which this service enqueues."""
+        """Longest run of a job that this service enqueues, in seconds."""
         return self._settings.job_timeout
 
     def fleet(self) -> Fleet:
@@ -150,7 +150,7 @@ def _info(name: str, said: Offered | None) -> DatasetInfo | None:
 
 
 def _limits(said: bytes) -> dict[str, float] | None:
-    """Return the limits that a worker published; None where it is none of ours."""
+    """Return the limits that a worker published; None where they are invalid."""
     try:
         found = as_json(said.decode(errors="replace"), MAX_LIMITS_BYTES)
     except Refused:

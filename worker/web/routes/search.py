@@ -21,7 +21,7 @@ from worker.web.routes.reads import Slots, TtlCache
 MAX_PAGE: Final = 200
 """Jobs in one response."""
 SEARCH_THREADS: Final = 1
-"""The index has one lock, and a search a time limit."""
+"""One thread: the index has one lock, and a search has a time limit."""
 MAX_WAITING: Final = 16
 ORDER: Final = rf"^(-?({'|'.join(FIELDS)}))?$"
 
@@ -30,7 +30,7 @@ class ListedJob(JobState):
     """State of a job in a list."""
 
     position: Count | None = None
-    """Of a job in the queue: number of jobs before it."""
+    """Number of jobs before it in the queue."""
     note: str | None = None
     tags: tuple[str, ...] | None = None
 

@@ -29,12 +29,12 @@ THREADS: Final = 2
 MAX_WAITING: Final = 64
 PROBE_THREADS: Final = 1
 MAX_PROBES: Final = 2048
-"""That wait: as many as there may be connections."""
+"""Most probes that wait: as many as there may be connections."""
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What these routes tell of."""
+    """What these routes report on."""
 
     client: Client
     redis: Redis

@@ -7,11 +7,11 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 WINDOW_BITS: Final = {"application/json": 15, "text/event-stream": 12}
-"""By media type. A stream keeps its memory while it is open: 32 KiB with 12 bits, 256 KiB with 15 (zconf.h)."""
+"""zlib's window bits by media type. A stream holds memory until it ends: 32 KiB with 12, 256 KiB with 15 (zconf.h)."""
 GZIP: Final = 16
 """Added to the window bits: gzip's header in place of zlib's (zlib.h, deflateInit2)."""
 MIN_BYTES: Final = 1000
-"""A shorter answer fits into one packet as it is."""
+"""Smallest answer that is compressed: a shorter one fits into one packet as it is."""
 LEVEL: Final = 4
 
 
@@ -47,7 +47,7 @@ class _Response:
 
 
 def _compressor(headers: MutableHeaders) -> "zlib._Compress | None":
-    """Return what compresses the body, and say so in `headers`; None where it stays as it is."""
+    """Return the compressor of the body, and note it in `headers`; None where the body stays as it is."""
     bits = WINDOW_BITS.get(headers.get("content-type", "").partition(";")[0])
     is_short = int(headers.get("content-length", MIN_BYTES)) < MIN_BYTES
     if bits is None or is_short or "etag" in headers or "content-encoding" in headers:

@@ -26,7 +26,7 @@ from worker.web.streams.thinning import stride_of, thin
 MAX_PAGE_RECORDS: Final = 100
 MAX_CHUNK_BYTES: Final = 64 * 1024
 MAX_CACHE_BYTES: Final = 16 * 1024 * 1024
-"""Pages of all jobs together."""
+"""Most bytes of the pages of all jobs together."""
 MAX_CONCURRENT_READS: Final = 4
 """Bounds the memory that a thousand viewers take; redis-py also raises when more than a hundred read at once."""
 RETRY_SECONDS: Final = 0.5

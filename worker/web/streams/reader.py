@@ -116,7 +116,7 @@ class StreamReader:
                 await asyncio.sleep(0)  # other tasks run between two jobs
 
     async def _read_apart(self, by_key: Mapping[bytes, Subscription]) -> None:
-        """Read each stream for itself: those that cannot be read are found, and the others are read without them."""
+        """Read each stream by itself: this finds those that cannot be read, and reads the others without them."""
         for key, subscription in by_key.items():
             try:
                 await self._take(by_key, await self._redis.xread({key: format_id(subscription.last_read)}, count=1))

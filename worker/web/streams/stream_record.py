@@ -31,7 +31,7 @@ from preflight.wire import (
 RecordId = tuple[int, int]
 """Id of a stream record: milliseconds and sequence number."""
 MIN_ID: Final[RecordId] = (0, 0)
-"""Before all records."""
+"""Id before all records."""
 MAX_ID: Final[RecordId] = (2**64 - 1, 2**64 - 1)
 """Redis refuses a range that begins after it."""
 
@@ -64,7 +64,7 @@ class StreamRecord:
     is_terminal: bool
     """Whether it ends an attempt, or follows such an event."""
     used_memory_mib: int = 0
-    """Of the container, where the event is one of progress."""
+    """Memory in use of the container, in MiB, where the event is one of progress; else 0."""
 
 
 def parse_records(raw: RawRecords) -> list[StreamRecord]:

@@ -41,7 +41,7 @@ class Subscription:
     has_ended: bool = False
     """The job was inactive at two checks in a row: no more events will come."""
     is_unreadable: bool = False
-    """Its key is no stream any more."""
+    """Whether its key is no stream any more."""
     viewers: int = 0
     left_at: float = field(default_factory=time.monotonic)
     changed: asyncio.Event = field(default_factory=asyncio.Event)

@@ -6,9 +6,9 @@ from typing import Final
 from worker.web.streams.stream_record import StreamRecord
 
 CURVE_EVENTS: Final = frozenset({"progress", "epoch_done", "checkpoint_saved"})
-"""Events of which only curves need more than the newest."""
+"""Types of events of which only curves need more than the newest."""
 MAX_POINTS: Final = 300
-"""Of each of these types; a chart is about as many pixels wide."""
+"""Most events of each of these types; a chart is about as many pixels wide."""
 
 
 def stride_of(past: int) -> int:

@@ -14,7 +14,7 @@ _UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0
 
 
 def render_template(name: str, **context: object) -> str:
-    """Return the page of a template beside this module."""
+    """Return the page of a template in this module's folder."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, finalize=_printable,
