@@ -1,6 +1,6 @@
-"""Talks to the outside (Redis, RQ, environment, terminal) and supervises the child processes.
+"""The worker talks to the outside (Redis, RQ, environment, terminal) and supervises the child processes.
 
-Never imports torch: an idle worker stays small, and no fork ever follows OpenMP work.
+It never imports torch: an idle worker stays small, and no fork ever follows OpenMP work.
 """
 
 from preflight.packages import require_own

@@ -28,12 +28,12 @@ from tools.faults.stock import Stock, StockScene
 from tools.faults.strikes.runs import Run
 
 LONE_AT_ONCE: Final = 3
-"""Scenes of stock RQ at the same time: mostly they wait for what does not come."""
+"""Number of scenes of stock RQ at the same time: mostly they wait in vain."""
 RESULTS: Final = Path(__file__).parents[2] / "tools" / "bench" / "results" / "faults.jsonl"
 
 Name = Literal["preflight", "stock RQ"]
 Try = tuple[Round, Run[S]]
-"""A round, and how it is tried."""
+"""A round, and the run that tries it."""
 
 
 def main() -> int:
@@ -147,7 +147,7 @@ def _version(name: Name) -> str:
 
 
 def try_all(service: Service[S], tries: Sequence[Try[S]], options: argparse.Namespace, parallel: int) -> None:
-    """Make all rounds, some at the same time; say what came of each, and keep it."""
+    """Make all rounds, some at the same time; print the verdict on each, and keep it."""
     lock, done, begun = threading.Lock(), 0, time.monotonic()
     interrupted = threading.Event()
     here = rounds.machine()

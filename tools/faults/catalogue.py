@@ -19,17 +19,17 @@ WITHIN: Final = f"{FINISHED}, at most one checkpoint interval lost"
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A thing that goes wrong."""
+    """A fault, and the runs that try it."""
 
     name: str
     does: str
     survival: str
-    """How it is recognised."""
+    """How survival is recognised."""
     ours: Run[PreflightScene]
     stock: Run[StockScene] | str
-    """How it is tried on stock RQ; else why that makes no sense."""
+    """Run that tries it on stock RQ; else the reason for which that makes no sense."""
     times: int = 1
-    """How often it is tried, unless it is drawn."""
+    """Number of times that it is tried, unless it is drawn."""
     drawn: bool = False
     """Whether the rounds that `--rounds` asks for are drawn from this one and its like."""
 
@@ -55,7 +55,7 @@ def tried(name: str, does: str, trial: Trial[Scene], survival: str = FINISHED, *
 
 
 RUNNING: Final = tuple(moment for moment in Moment if moment not in (Moment.DEQUEUED, Moment.MARKED))
-"""When there is a child."""
+"""Moments at which there is a child."""
 SAVING: Final = (Moment.MID_EPOCH, Moment.CHECKPOINT)
 NO_REPORT: Final = "has no report"
 NO_CHECKPOINTS: Final = "has no checkpoints"

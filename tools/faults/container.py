@@ -42,7 +42,7 @@ class Container:
             )  # fmt: skip
 
     def tend(self) -> None:
-        """Notice an end, and start again what has to be."""
+        """Notice the end of the worker, and start it again where the platform does."""
         if self._process is not None and self._process.poll() is not None:
             self.exits.append(self._process.returncode)
             self._process, self._ended_at = None, time.monotonic()
@@ -82,7 +82,7 @@ class Container:
 
     @property
     def companions(self) -> list[psutil.Process]:
-        """Workers that this one started to run jobs beside its own, and their fork servers; they stay for a while."""
+        """Workers that this one started to run jobs at the same time, and their fork servers; they stay for a while."""
         servers = [process for process in self.tree[1:] if is_standby(process)]
         parents = {parent for process in servers if (parent := _parent_id(process)) is not None}
         workers = [process for process in self._children if process.pid in parents]
@@ -117,7 +117,7 @@ def _is_server(process: psutil.Process) -> bool:
 
 
 def hit(targets: Sequence[psutil.Process | None], number: signal.Signals) -> bool:
-    """Send a signal to each process that still is; returns whether any was."""
+    """Send a signal to each process that still exists; return whether any did."""
     was = False
     for target in targets:
         if target is not None:

@@ -15,7 +15,7 @@ from tools.faults.jobs import FIRST_REPORT_S
 
 
 def sequence_problems(events: Sequence[AnyEvent], *, whole: bool) -> list[str]:
-    """Return what is wrong with the order of the events: each attempt counts from 1 by one, and none speaks late.
+    """Return the faults in the order of the events: each attempt counts from 1 by one, and none emits late.
 
     Args:
         events: in the order of the stream.
@@ -54,7 +54,7 @@ def lost_seconds(events: Sequence[AnyEvent], struck: float, first_step_s: float)
 
 
 def _resumption(events: Sequence[AnyEvent], steps: int) -> int | None:
-    """Return the step from which a training went on; None where none was begun again."""
+    """Return the step from which a training resumed; None where none was begun again."""
     begun = False
     for event in events:
         if isinstance(event, JobResumed):

@@ -1,7 +1,7 @@
-"""What anybody who can write to Redis may put into a queue: job hashes grown from valid ones by mutation, and worse.
+"""Entries that anybody who can write to Redis may put into a queue: job hashes mutated from valid ones, and worse.
 
-A number makes the same entries each time. Most are close to what is valid, because that gets furthest: one or more
-changes at any level of the request, or edges of the fields that RQ 2 and 3 write around it.
+The same number makes the same entries each time. Most are close to valid ones, because those get furthest: one or
+more changes at any level of the request, or edges of the fields that RQ 2 and 3 write around it.
 """
 
 import copy
@@ -27,7 +27,7 @@ Kind = Literal["hash", "string", "list", "set", "zset", "stream", "nothing"]
 
 @dataclass(frozen=True, slots=True)
 class Hostile:
-    """One entry of a queue, and what lies under its job's key."""
+    """One entry of a queue, and the value of its job's key."""
 
     id: bytes
     kind: Kind
@@ -35,7 +35,7 @@ class Hostile:
     fields: dict[bytes, bytes]
 
     def put(self, connection: Redis, queue_key: str) -> None:
-        """Put it into Redis, and its id into the queue."""
+        """Put the value into Redis, and the id into the queue."""
         key = b"rq:job:" + self.id
         connection.delete(key)
         match self.kind:
@@ -119,7 +119,7 @@ MOST_CHANGES: Final = 3
 
 
 def hostile(count: int, number: int, tripwire: Path) -> list[Hostile]:
-    """Return `count` hostile entries, the same for the same `number`; what is executed of them makes `tripwire`."""
+    """Return `count` hostile entries, the same for the same `number`; one that is executed makes `tripwire`."""
     grow = Grower(Random(number), tripwire)  # noqa: S311 - dice
     return [grow.entry(index) for index in range(count)]
 
@@ -132,7 +132,7 @@ class Grower:
         self._harmful = list(_harmful(tripwire))
 
     def entry(self, index: int) -> Hostile:
-        """Return the next entry; `index` keeps its id apart from the others'."""
+        """Return the next entry; `index` makes its id differ from the others'."""
         kind: Kind = self._random.choice(OTHERS) if self._one_in(20) else "hash"
         return Hostile(self._id(index), kind, self._hash(index))
 
@@ -178,7 +178,7 @@ class Grower:
     def _call(self, index: int) -> bytes:
         """Return a call of the allowed function with a mutant of a valid request, as JSON or nearly so."""
         valid = copy.deepcopy(self._random.choice(VALID))
-        if "job_id" in valid and not self._one_in(5):  # else it is one that others have, too
+        if "job_id" in valid and not self._one_in(5):  # else other entries have the same id
             valid["job_id"] = f"own{index}"
         request: JsonValue = valid
         for _ in range(self._random.randint(0, MOST_CHANGES)):
@@ -239,7 +239,7 @@ class Grower:
 
 
 def _harmful(tripwire: Path) -> Iterator[bytes]:
-    """Yield what does harm where it is executed, unpickled or unpacked: forbidden calls, pickles, bombs."""
+    """Yield data that do harm where they are executed, unpickled or unpacked: forbidden calls, pickles, bombs."""
     touch = f"touch {tripwire}"
     request = dict(VALID[0])
     calls: list[JsonValue] = [

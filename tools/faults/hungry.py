@@ -1,4 +1,4 @@
-"""Models that need much memory: one while it trains, one while it is evaluated. A user's own, by entry points."""
+"""Models that need much memory: one while it trains, one while it is evaluated, registered as a user's own."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 MEBIBYTES: Final = 64
-"""Needed for each sample of a micro-batch."""
+"""MiB needed for each sample of a micro-batch."""
 ENTRY_POINTS: Final = """
 [preflight.models]
 hungry-in-training = tools.faults.hungry:in_training

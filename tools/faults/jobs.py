@@ -23,7 +23,7 @@ FIELDS: Final[Fields] = {
 
 
 class Moment(StrEnum):
-    """When a fault strikes."""
+    """A moment at which a fault strikes."""
 
     DEQUEUED = "between dequeue and start"
     CALIBRATION = "calibration"
@@ -40,7 +40,7 @@ BRIEF: Final = (Moment.DEQUEUED, Moment.CHECKPOINT, Moment.ARTIFACT, Moment.MARK
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a round trains."""
+    """A job that a round trains."""
 
     id: str
     fields: Fields
@@ -49,18 +49,18 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long an undisturbed job takes here."""
+    """Durations of an undisturbed job here."""
 
     first_step_s: float
-    """From the start of the training process to its first step."""
+    """Seconds from the start of the training process to its first step."""
     train_s: float
     whole_s: float
-    """From the submission to the end."""
+    """Seconds from the submission to the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Undisturbed:
-    """What comes of a job when nothing goes wrong."""
+    """Pace and result of a job when nothing goes wrong."""
 
     pace: Pace
     sha256: str
@@ -68,14 +68,14 @@ class Undisturbed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What became of a job, and of the promises made about it."""
+    """Outcome of a job, and of the promises made about it."""
 
     problems: tuple[str, ...] = ()
     """A few words for each broken promise about what happens."""
     late: tuple[str, ...] = ()
-    """The same for promises about how long it takes."""
+    """A few words for each broken promise about how long it takes."""
     lost: bool = False
-    """The job did not finish."""
+    """Whether the job did not finish."""
     lost_s: float | None = None
     """Seconds of training that had to be done again; None: unknown."""
     double_runs: int = 0
@@ -85,13 +85,13 @@ class Verdict:
     """Most trainings at the same time, of any job."""
     orphans: int = 0
     takeover_s: float | None = None
-    """Until the next attempt began."""
+    """Seconds until the next attempt began."""
     moment: Moment | None = None
-    """When the fault struck."""
+    """Moment at which the fault struck."""
     missed: tuple[Moment, ...] = ()
     """Moments that it should have struck at, and came too late for."""
     not_run: str | None = None
-    """Why the fault could not be had here."""
+    """Reason for which the fault could not be tried here."""
 
     @property
     def survived(self) -> bool:

@@ -1,4 +1,4 @@
-"""What surrounds a worker and can fail by itself: a redis-server with an append-only file, and the way to it."""
+"""Surroundings of a worker that can fail by themselves: a redis-server with an append-only file, and the way to it."""
 
 import contextlib
 import os
@@ -31,13 +31,13 @@ class RedisServer:
         self.options = options
         self.path = directory / "redis.sock"
         self.environment: dict[str, str] = {}
-        """Set over this process's own when it starts."""
+        """Variables set over this process's own when the server starts."""
         self._data = directory / "data"
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
-        """Where the server is, without the proxy before it."""
+        """Address of the server itself, without the proxy before it."""
         return f"unix://{self.path}"
 
     def start(self, *, ready: bool = True) -> None:
@@ -58,7 +58,7 @@ class RedisServer:
             time.sleep(0.005)
 
     def kill(self) -> None:
-        """SIGKILL: no word to anybody, nothing written that was not written before."""
+        """Send SIGKILL: clients get no notice, and nothing more is written."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -68,11 +68,11 @@ class RedisServer:
         shutil.rmtree(self._data)
 
     def halt(self) -> None:
-        """SIGSTOP: connections stay, answers do not come."""
+        """Send SIGSTOP: connections stay, answers do not come."""
         self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -95,7 +95,7 @@ class Proxy:
     def __init__(self, path: Path | int, target: Path | int) -> None:
         self.path = path
         self.target = target
-        """Where connections that are made from now on lead; the others stay as they are."""
+        """Address to which new connections lead; existing ones stay as they are."""
         self._passes = threading.Event()
         self._passes.set()
         self._listener: socket.socket | None = None
@@ -104,7 +104,7 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """Where workers look for Redis."""
+        """Address at which workers look for Redis."""
         return f"redis://127.0.0.1:{self.path}" if isinstance(self.path, int) else f"unix://{self.path}"
 
     def open(self) -> None:
@@ -175,7 +175,7 @@ class Pair:
         self._servers = [primary, replica]
         self.proxy = proxy
         self._link: Proxy | None = None
-        """Through which a replica gets its data that lags."""
+        """Proxy through which a replica that lags gets its data."""
 
     @property
     def primary(self) -> RedisServer:
@@ -184,7 +184,7 @@ class Pair:
 
     @property
     def replica(self) -> RedisServer:
-        """The other one."""
+        """The server that follows the primary."""
         return self._servers[1]
 
     def replicate(self, port: int | None = None) -> None:
@@ -211,7 +211,7 @@ class Pair:
         self._change_places()
 
     def lag(self) -> None:
-        """Let the replica, which stays connected, get nothing of what is written from now on."""
+        """Let the replica, which stays connected, get none of the writes from now on."""
         self._link = Proxy(free_port(), self.primary.port)
         self._link.open()
         assert isinstance(self._link.path, int)
@@ -269,7 +269,7 @@ def free_port() -> int:
 
 
 def _socket(address: Path | int) -> tuple[socket.socket, str | tuple[str, int]]:
-    """Return a socket for an address, and the address as it takes it."""
+    """Return a socket for an address, and the address as the socket takes it."""
     if isinstance(address, int):
         return socket.socket(), ("127.0.0.1", address)
     return socket.socket(socket.AF_UNIX), str(address)

@@ -1,4 +1,4 @@
-"""What some faults need of the machine: a memory limit, a separate disk, a clock that can be set, busy neighbours."""
+"""Means that some faults need of the machine: a memory limit, a separate disk, a settable clock, busy neighbours."""
 
 import contextlib
 import os
@@ -18,12 +18,12 @@ STARTING: Final = 0.5
 
 
 class NotHere(Exception):
-    """The machine or one's rights on it do not allow this; the message says what is missing."""
+    """The machine or the user's rights on it do not allow this; the message says what is missing."""
 
 
 @contextlib.contextmanager
 def memory_limit(size: int) -> Iterator[list[str]]:
-    """Make a cgroup that allows `size` bytes; yields a command that joins it and becomes the one after it.
+    """Make a cgroup that allows `size` bytes; yields a command that joins it and execs the command after it.
 
     Raises:
         NotHere: none can be made.
@@ -85,7 +85,7 @@ def fill(path: Path) -> None:
 
 
 def make_room(path: Path) -> None:
-    """Take `fill` back."""
+    """Undo `fill`."""
     (path / FILLER).unlink()
 
 
@@ -95,13 +95,13 @@ def make_read_only(path: Path) -> None:
 
 
 def make_writable(path: Path) -> None:
-    """Take `make_read_only` back."""
+    """Undo `make_read_only`."""
     _mount("-o", "remount,rw", str(path))
 
 
 @contextlib.contextmanager
 def neighbours(count: int) -> Iterator[list["subprocess.Popen[bytes]"]]:
-    """Run so many busy processes outside of any container: they are of this process, and end with it."""
+    """Run so many busy processes outside of any container: they are children of this process, and end with it."""
     busy = "import sys; from training.process.child_main import die_with_parent; die_with_parent(int(sys.argv[1]))"
     command = [sys.executable, "-P", "-c", f"{busy}\nwhile True: pass", str(os.getpid())]
     with contextlib.ExitStack() as stack:
@@ -126,7 +126,7 @@ class Clock:
     """A system clock that can be set, for the processes that are started with its environment."""
 
     def __init__(self, directory: Path) -> None:
-        """Make one; raises `NotHere` without a C compiler."""
+        """Make a clock; raises `NotHere` without a C compiler."""
         library = directory / "clock.so"
         source = Path(__file__).with_name("clock.c")
         try:

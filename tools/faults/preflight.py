@@ -49,11 +49,11 @@ BEYOND: Final = 120.0
 CHECKPOINT_SECONDS: Final = 1.0
 
 SLACK_SECONDS: Final = 0.5
-"""Allowed beyond a checkpoint interval: a step, the write, and what this measurement cannot tell apart."""
+"""Seconds allowed beyond a checkpoint interval: a step, the write, and the error of this measurement."""
 EXTRAS_SECONDS: Final = 120.0
-"""After which the report of a finished job must be there: a worker looks once a minute for what others left."""
+"""Seconds after which the report of a finished job must exist: a worker looks once a minute for what others left."""
 SETTLED_SECONDS: Final = 30.0
-"""After which nothing of a finished job may be left in any queue or registry of RQ's."""
+"""Seconds after which nothing of a finished job may be left in any queue or registry of RQ's."""
 SIGNS: Final = {
     Moment.CALIBRATION: "dataset_ready", Moment.FIRST_STEP: "dataloader_config", Moment.MID_EPOCH: "progress",
 }  # fmt: skip
@@ -160,7 +160,7 @@ class PreflightScene(Scene):
         return sorted(found, key=lambda path: (int(path.parent.name), path.name.lstrip(".")))
 
     def artifact(self, job: Job) -> Path:
-        """Return where the model of a job goes."""
+        """Return the directory of a job's model."""
         return self.settings.artifact_dir / job.id
 
     def events(self, job: Job) -> list[AnyEvent]:
@@ -247,20 +247,20 @@ class PreflightScene(Scene):
         return any(pending_attempts(self.settings.state_dir / JOBS / job.id))
 
     def _model_problems(self, job: Job, result: TrainResult) -> list[str]:
-        """Return what is wrong with the model: result, manifest and file must be those of the undisturbed run."""
+        """Return the problems of the model: result, manifest and file must be those of the undisturbed run."""
         artifact = self.artifact(job)
         manifest = json.loads((artifact / MANIFEST).read_text())["sha256"][MODEL]
         file = hashlib.sha256((artifact / MODEL).read_bytes()).hexdigest()
         if not result.model_sha256 == manifest == file:
             return ["result, manifest and model are of different trainings"]
         if "workers" in job.fields:
-            return []  # a group comes to weights of its own
+            return []  # a group comes to different weights
         if job.fields["deterministic"] and result.plan and file != self._service.weights(job.fields, result.plan):
             return ["other weights than undisturbed"]
         return []
 
     def _registry_problems(self, job: Job) -> list[str]:
-        """Return the places of RQ's in which a finished job must not be."""
+        """Return a sentence for each place of RQ's in which a finished job is and must not be."""
         queue = self.queue
         places = {
             "queue": queue.get_job_ids(),

@@ -1,4 +1,4 @@
-"""What the suite prints and writes into a page: a row for each fault, and the sums."""
+"""Texts that the suite prints and writes into a page: a row for each fault, and the sums."""
 
 import re
 import statistics
@@ -19,7 +19,7 @@ END: Final = "<!-- and no further -->"
 
 @dataclass(slots=True)
 class Row:
-    """What came of one fault."""
+    """Verdicts on one fault, for this service and for stock RQ."""
 
     fault: Fault
     ours: list[Verdict] = field(default_factory=list)
@@ -52,7 +52,7 @@ def tables(rows: Sequence[Row]) -> str:
 
 
 def page(rows: Sequence[Row], ended: Sequence[Ended]) -> str:
-    """Return what a page says: by which versions, when and on what the rounds were made, and what came of them."""
+    """Return the text of a page: versions, days and machines of the rounds, and their results."""
     beside = "".join(
         f"\n\n{sums_beside([row.fault for row in rows], ended, company)}"
         for company in sorted({one.round.company for one in ended} - {ALONE})
@@ -93,7 +93,7 @@ def table(rows: Sequence[Row], *, stock: bool) -> str:
 
 
 def anchor(name: str) -> str:
-    """Return how links name a row, spelled as GitHub spells a heading."""
+    """Return the anchor of a row, spelled as GitHub spells a heading."""
     return re.sub(r"[^\w\- ]", "", name.lower()).replace(" ", "-")
 
 

@@ -1,4 +1,4 @@
-"""What came of each round, a line of JSON as soon as it has ended: a thousand rounds can be made in pieces."""
+"""Verdicts on rounds, each a line of JSON as soon as it has ended: a thousand rounds can be made in pieces."""
 
 import os
 import platform
@@ -28,11 +28,11 @@ class Round:
 
     service: str
     version: str
-    """Of the service: this one's, or RQ's."""
+    """Version of the service: this one's, or RQ's."""
     seed: int
     fault: str
     number: int
-    """So many rounds of this fault came before it."""
+    """Number of rounds of this fault before it."""
     neighbours: int = 0
     """Busy processes on the same processors."""
     jobs: int = 1
@@ -85,7 +85,7 @@ def outstanding(wanted: Sequence[Round], ended: Iterable[Ended]) -> list[Round]:
 
 
 def of_run(ended: Sequence[Ended], seed: int, version: str, company: Company = ALONE) -> list[Ended]:
-    """Return the rounds of a seed: those of this version, and those of the newest RQ that was tried beside it."""
+    """Return the rounds of a seed: those of this version, and those of the newest RQ that was tried with it."""
     of_seed = [one for one in ended if (one.round.seed, one.round.company) == (seed, company)]
     ours = [one for one in of_seed if one.round.service == "preflight" and one.round.version == version]
     stock = [one for one in of_seed if one.round.service == "stock RQ"]
@@ -103,12 +103,12 @@ def newest(ended: Sequence[Ended]) -> list[Ended]:
 
 
 def today() -> str:
-    """Return the day."""
+    """Return the date of this day."""
     return f"{datetime.now(UTC):%Y-%m-%d}"
 
 
 def machine() -> str:
-    """Return what the rounds run on, in words."""
+    """Return a description of the machine that the rounds run on."""
     names = [line.partition(":")[2].strip() for line in CPU_INFO.read_text().splitlines() if "model name" in line]
     control = "v2" if Path("/sys/fs/cgroup/cgroup.controllers").is_file() else "v1"
     said = subprocess.run([str(executable()), "--version"], capture_output=True, text=True, check=True).stdout

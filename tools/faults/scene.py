@@ -36,7 +36,7 @@ class Scene(Stage):
     def wait_for(self, moment: Moment, job: Job, random: Random) -> bool:
         """Wait for a moment of a job; returns False when the job ended before it came."""
         opens, every = self.watch(moment, job, random), LOOK_CLOSELY if moment in BRIEF else LOOK_EVERY
-        came: list[bool] = []  # what lasts milliseconds is looked at once
+        came: list[bool] = []  # kept, as a second look may come too late for it
 
         def came_or_ended() -> bool:
             came.append(opens())
@@ -119,7 +119,7 @@ class Scene(Stage):
 
     @abstractmethod
     def failure_problems(self, job: Job, reason: str) -> list[str]:
-        """Return what is wrong with the way in which a job has failed that had to fail for `reason`."""
+        """Return the problems with the failure of a job that had to fail for `reason`."""
 
     @abstractmethod
     def ended(self, job: Job) -> bool:

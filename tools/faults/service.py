@@ -29,7 +29,7 @@ class Service(ABC, Generic[S]):
         self._lock = threading.Lock()
 
     def learn(self) -> None:
-        """Run one job undisturbed, to know what the disturbed ones shall come to."""
+        """Run one job undisturbed, to know the pace and the result that disturbed ones must have."""
         with self.fresh() as scene:
             job, seen = scene.new_job(), False
             submitted = time.time()
@@ -46,7 +46,7 @@ class Service(ABC, Generic[S]):
 
     @contextlib.contextmanager
     def fresh(self) -> Iterator[S]:
-        """Yield a scene of one's own without any container; its directory stays when promises were broken in it."""
+        """Yield a new scene without any container; its directory stays when promises were broken in it."""
         with self._new() as scene:
             yield scene
         if scene.intact:

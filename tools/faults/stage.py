@@ -1,4 +1,4 @@
-"""Where a fault happens: one Redis, the way to it, and workers, in one directory."""
+"""Stage of a fault: one Redis, the way to it, and workers, in one directory."""
 
 import contextlib
 import os
@@ -22,20 +22,20 @@ from tools.faults.jobs import Moment, Undisturbed, Verdict
 from tools.faults.machines import Pair, Proxy, RedisServer, free_port
 
 CHECKOUT: Final = Path(__file__).parents[2]
-"""Where workers find this package, which has functions and data sets of jobs."""
+"""Folder in which workers find this package, which has functions and data sets of jobs."""
 COUNT_EVERY: Final = 0.25
 """Seconds between two counts of the trainings that run."""
 ORPHANS_AFTER: Final = 10.0
 """Seconds after a job's end, when nothing but the workers may be left."""
 MARK: Final = "TMPDIR"
-"""The variable by which a scene's processes are known, whoever their parent is by now."""
+"""The variable by which a scene's processes are known, whatever their parent is by now."""
 
 
 class Stage(ABC):
     """One Redis behind a proxy, and the containers of one service. Use as a context."""
 
     moments: frozenset[Moment]
-    """Those that this service has."""
+    """Moments that this service has."""
     queue: Queue
 
     def __init__(self, directory: Path, base: Mapping[str, str], expected: Undisturbed | None, beyond: float) -> None:
@@ -44,7 +44,7 @@ class Stage(ABC):
         Args:
             directory: for everything; made here.
             base: environment of the workers.
-            expected: what comes of an undisturbed job; None when this is the scene to find out.
+            expected: pace and result of an undisturbed job; None when this is the scene to find out.
             beyond: seconds beyond that after which a job that has not ended counts as lost.
         """
         self.directory = directory
@@ -60,7 +60,7 @@ class Stage(ABC):
         self.emptied = False
         """Whether Redis lost its data since the last job was made."""
         self.most_at_once = 1
-        """The same of any job."""
+        """Most trainings of all jobs together seen at the same time since the last job was made."""
         self.at_once = 1
         """Jobs that the worker runs at a time."""
         self.damaged = 0
@@ -70,12 +70,12 @@ class Stage(ABC):
         self.late: list[str] = []
         """Promises that were broken here about how long it takes."""
         self.artifacts = directory / "artifacts"
-        """Where models go, each to a directory of its job's."""
+        """Directory of the trained models."""
         self.site = directory / "site"
-        """For packages that the workers can import."""
+        """Directory of packages that the workers can import."""
         python_path = [str(self.site), str(CHECKOUT), *filter(None, [base.get("PYTHONPATH")])]
         self.environment = {**base, "PYTHONPATH": os.pathsep.join(python_path), MARK: str(directory / "tmp")}
-        """Of the workers."""
+        """Environment of the workers."""
         self._jobs = count(1)
         self._counted = 0.0
         self._trainings = 0
@@ -138,7 +138,7 @@ class Stage(ABC):
     def add_container(
         self, environment: Mapping[str, str] | None = None, *, before: Sequence[str] = (), stdout: int | None = None
     ) -> Container:
-        """Start a worker in a container of its own.
+        """Start a worker in a separate container.
 
         Args:
             environment: set over that of the scene.
@@ -211,10 +211,10 @@ class Stage(ABC):
 
     @abstractmethod
     def command(self) -> list[str]:
-        """Return the command that is a worker."""
+        """Return the command of a worker."""
 
     def job_of(self, training: psutil.Process) -> str:  # noqa: ARG002 - for those that run several
-        """Return the job that a training is of, as far as that can be seen."""
+        """Return the job of a training, as far as that can be seen."""
         return ""
 
     @abstractmethod

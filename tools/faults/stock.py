@@ -32,13 +32,13 @@ BEYOND: Final = 60.0
 SIGNS: Final = {
     Moment.FIRST_STEP: "begin", Moment.MID_EPOCH: "progress", Moment.ARTIFACT: "saving", Moment.MARKED: "saved",
 }  # fmt: skip
-"""What a run writes when a moment comes."""
+"""Kinds of the lines that a run writes when a moment comes."""
 MOMENTS: Final = frozenset({Moment.DEQUEUED, *SIGNS})
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One thing that a run of a job has done."""
+    """One line of a trace: a thing that a run of a job has done."""
 
     kind: str
     pid: int
@@ -51,7 +51,7 @@ PLAN = TypeAdapter(Plan)
 
 
 class Trace:
-    """What the runs of a job have done, in a file; also where `fit` reports to."""
+    """File of the things that the runs of a job have done; `fit` reports to it, too."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -109,7 +109,7 @@ class StockScene(Scene):
         return [str(Path(sys.executable).parent / "rq"), "worker", "--url", self.proxy.url]
 
     def is_training(self, process: psutil.Process) -> bool:
-        return process in self.strangers()  # work-horses, whoever their parent is by now
+        return process in self.strangers()  # work-horses, whatever their parent is by now
 
     def trainer(self) -> psutil.Process | None:
         return self.container.supervisor
@@ -126,7 +126,7 @@ class StockScene(Scene):
         self.enqueue(job, job_timeout=JOB_TIMEOUT)  # RQ's own would be another fault
 
     def resubmit(self) -> None:
-        """Without an outbox a producer cannot know."""
+        """Do nothing: without an outbox a producer cannot know."""
 
     def watch(self, moment: Moment, job: Job, random: Random) -> Callable[[], bool]:  # noqa: ARG002 - Scene's
         if moment is Moment.DEQUEUED:

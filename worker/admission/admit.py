@@ -19,7 +19,7 @@ from worker.config.settings import Settings
 from worker.state.paths import has_attempts
 
 ALLOWED_FUNCTIONS: Final = frozenset({FUNCTION})
-"""Nothing else may be named by a queue, and nothing is imported by a name from Redis."""
+"""Functions that a queue may name; nothing is imported by a name from Redis."""
 KEYWORDS: Final = frozenset({"signature", "signed_at", "retries"})
 
 

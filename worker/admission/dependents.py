@@ -49,7 +49,7 @@ class Dependents:
         return time.monotonic() >= self._next_step
 
     def step(self) -> None:
-        """Release what waits for jobs that have ended; raises `redis.exceptions.RedisError`, and may be repeated."""
+        """Release dependents of jobs that have ended; raises `redis.exceptions.RedisError`, and may be repeated."""
         page = read_page(
             self._connection, self._ended, 0, PENDING, name_bytes=MAX_ID_BYTES, value_bytes=MAX_STATUS_BYTES
         )

@@ -35,7 +35,7 @@ def limited_by(settings: Settings, published: Mapping[str, float]) -> Settings:
 
 
 def require_within_limits(job: TrainJob, timeout: int, settings: Settings, *, repeats: int = 0) -> None:
-    """Raise `InvalidConfig` where a job asks for more than this worker's limits; RQ says `timeout` and `repeats`."""
+    """Raise `InvalidConfig` where a job exceeds this worker's limits; `timeout` and `repeats` are RQ's values."""
     spec, plan, largest = job.spec(), job.plan.model_dump(), settings.max_batch_size
     asked: tuple[tuple[str, float | None, float | None, str], ...] = (
         ("epochs", spec.epochs, settings.max_epochs, "PREFLIGHT_MAX_EPOCHS"),

@@ -20,9 +20,9 @@ from preflight.redis.untrusted.values import Refused, as_json
 from preflight.wire import EVENTS_KEPT, MAX_TEXT_LENGTH, STATE_TTL, JobFailed, Text, Timestamp
 
 MAX_ENTRIES: Final = 10_000
-"""Beyond this, the oldest tenth is deleted."""
+"""Number of entries beyond which the oldest tenth is deleted."""
 MAX_ID_BYTES: Final = 200
-"""A longer id is shown by its beginning and its hash."""
+"""Longest id that is shown whole, in bytes; a longer one is shown by its beginning and its hash."""
 CUT: Final = "*"
 """Marks a cut id; quote() escapes stars."""
 EMPTY: Final = "(empty)"
@@ -30,18 +30,18 @@ EMPTY: Final = "(empty)"
 PAGE: Final = 1000
 """Entries read at once."""
 MAX_ENTRY_BYTES: Final = 1024
-"""Of an id that a worker reads, and quarantines beyond 64; a longer one is quarantined by Redis itself."""
+"""Longest id that a worker reads, and quarantines beyond 64 bytes; Redis itself quarantines a longer one."""
 MAX_TAKEN: Final = 5000
 """Jobs of one queue that are looked at at once; as many run."""
 MAX_STORED_BYTES: Final = 16 * 1024
-"""Of an entry, whose reason has 2,000 characters."""
+"""Largest stored entry, in bytes; its reason has 2,000 characters."""
 TAKEN: TypeAdapter[tuple[list[bytes], list[bytes], int]] = TypeAdapter(tuple[list[bytes], list[bytes], int])
 SCANNED: TypeAdapter[tuple[int, dict[bytes, bytes]]] = TypeAdapter(tuple[int, dict[bytes, bytes]])
 MOVED: TypeAdapter[tuple[int, bool]] = TypeAdapter(tuple[int, bool])
 
 
 class QuarantineEntry(BaseModel):
-    """Why an entry is in quarantine."""
+    """Reason for which an entry is in quarantine."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -87,7 +87,7 @@ def put(
 def read_taken(connection: Redis, queue: Queue) -> tuple[list[bytes], list[bytes]]:
     """Return the entries of the registry of started jobs, and of the list of those that were taken from the queue.
 
-    What is too long for an id is moved to quarantine by Redis: it may be larger than this process. Raises `RedisError`.
+    Redis moves an entry too long for an id to quarantine: it may be larger than this process. Raises `RedisError`.
     """
     reason = f"it has more than {MAX_ENTRY_BYTES} bytes, but an id has at most 64"
     entry = QuarantineEntry(reason=reason, at=time.time(), queue=queue.name[:256])
@@ -104,11 +104,11 @@ def read_taken(connection: Redis, queue: Queue) -> tuple[list[bytes], list[bytes
 
 
 def entries(connection: Redis) -> dict[str, QuarantineEntry]:
-    """Return the entries by name, oldest first; of a flood of others, some."""
+    """Return the entries by name, oldest first; only a part of them where others have written too many."""
     found: dict[str, QuarantineEntry] = {}
     cursor = 0
     while len(found) < MAX_ENTRIES + PAGE:
-        # Without a script, which a viewer may not run: the connection drops what is too large.
+        # Without a script, which a viewer may not run: the connection drops replies that are too large.
         cursor, page = SCANNED.validate_python(connection.hscan(keys.QUARANTINE, cursor, count=PAGE))
         found |= {text(name): _entry(text(stored)) for name, stored in page.items() if len(name) <= MAX_ENTRY_BYTES}
         if cursor == 0:
@@ -133,7 +133,7 @@ def drop_all(connection: Redis) -> int:
 
 
 def name_of(job_id: bytes | str) -> str:
-    """Return an id as it is listed: escaped, cut where it is long, `EMPTY` where it is."""
+    """Return an id as it is listed: escaped, cut where it is long, `EMPTY` where it is empty."""
     raw = _raw(job_id)
     if not raw:
         return EMPTY

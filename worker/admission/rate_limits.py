@@ -14,7 +14,7 @@ from preflight.redis.replies import as_date
 from preflight.redis.untrusted.reads import read_page
 
 MOST: Final = 1000
-"""Jobs of a limit, and limits, in one step."""
+"""Most jobs of a limit, and most limits, in one step."""
 COUNT = TypeAdapter(int)
 
 

@@ -69,7 +69,7 @@ def publish_mismatch(connection: Redis, settings: Settings, job_id: str, rq_id: 
 def quarantine_job(
     connection: Redis, queue: Queue, settings: Settings, poison: PoisonMessage, claimed_id: str | None = None
 ) -> None:
-    """Put an entry of the queue into quarantine and publish its failure, once, whoever finds it.
+    """Put an entry of the queue into quarantine and publish its failure, once, however many workers find it.
 
     `claimed_id` is the job's id, where a worker had begun to run it.
 

@@ -1,4 +1,4 @@
-"""Refused options: what a job asks of RQ that this worker does not do; the job runs, and says so."""
+"""Refused options: RQ's options of a job that this worker does not support; the job runs, and says so."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -16,7 +16,7 @@ REPEAT: Final = "the job is not repeated, because its signature serves once; enq
 
 
 def refused_options(connection: Redis, queue: Queue, job: UntrustedJob, settings: Settings) -> Mapping[str, str]:
-    """Return RQ's option -> sentence for what is refused of a job; raises `redis.exceptions.RedisError`."""
+    """Return RQ's option -> sentence for each refused option of a job; raises `redis.exceptions.RedisError`."""
     found = {name: WEBHOOKS if name == "webhooks" else CALLBACK.format(name) for name in job.options.refused}
     if job.options.repeats_left and settings.signing_key is not None:
         found["repeat"] = REPEAT

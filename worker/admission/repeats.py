@@ -1,4 +1,4 @@
-"""Repeats: a job of RQ's `Repeat` that has finished runs again, as a job of its own with an id of its own."""
+"""Repeats: a job of RQ's `Repeat` that has finished runs again, as a separate job with its own id."""
 
 import hashlib
 import json
@@ -70,5 +70,5 @@ def next_id(rq_id: str) -> str:
 
 
 def _named(argument: object, rq_id: str) -> object:
-    """Return the request under the next id, if it has one of its own."""
+    """Return the request under the next id, if it names one."""
     return {**argument, "job_id": rq_id} if isinstance(argument, dict) and "job_id" in argument else argument

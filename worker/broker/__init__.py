@@ -1,1 +1,1 @@
-"""What the service keeps in Redis: keys, fenced writes and retries."""
+"""Records of the service in Redis: keys, fenced writes and retries."""

@@ -30,7 +30,7 @@ BAD_CERTIFICATE: Final = ("certificate verify failed", "is not valid for")
 CLOCK_SKEW_WARNING_SECONDS: Final = 60.0
 """Difference between this host's clock and Redis's from which on a worker warns: its events have wrong times."""
 MAX_CLOCK_SKEW_SECONDS: Final = 3600.0
-"""Difference from which on it does not start: it would remove checkpoints of others as old, and refuse certificates."""
+"""Difference from which on a worker does not start: it would remove others' checkpoints as old, refuse certificates."""
 
 
 class ClockSkew(PreflightError):
@@ -75,10 +75,10 @@ def connect(settings: Settings) -> Redis:
 
 
 def glance_at_server(settings: Settings, *, writes: bool) -> None:
-    """Look at Redis once, without waiting for one that is away; log what is wrong with it.
+    """Look at Redis once, without waiting for one that is away; log its faults.
 
     Args:
-        settings: where it is.
+        settings: the settings, with the address of Redis.
         writes: whether scripts are needed.
 
     Raises:

@@ -25,7 +25,7 @@ MAX_DEATHS: Final = 3
 """Attempts in a row that may die without progress before their job is quarantined; as many as the job's retries where
 those are more."""
 MAX_FAILURE_BYTES: Final = 16 * 1024
-"""Of a stored `job_failed`, whose texts have some 2,000 characters each."""
+"""Largest stored `job_failed`, in bytes; its texts have some 2,000 characters each."""
 MAX_ROUNDS: Final = 20
 """Times that a finished job may be taken without its end being recorded before it is quarantined."""
 
@@ -42,7 +42,7 @@ class Claim:
 
     status: ClaimStatus
     number: int
-    """Of the attempt when `claimed`; of the deaths when `poisoned`; of the rounds when `looping`."""
+    """Number of the attempt when `claimed`, of deaths when `poisoned`, of rounds when `looping`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class LeaseRenewal:
     """Answer to the renewal of a lease."""
 
     cancelled: bool
-    """The job is to stop."""
+    """Whether the job is to stop."""
     records_lost: bool
-    """Redis lost its data, and RQ's records of the job have to be restored."""
+    """Whether Redis lost its data, so that RQ's records of the job have to be restored."""
 
 
 CLAIM: TypeAdapter[tuple[ClaimStatus, int]] = TypeAdapter(tuple[Annotated[ClaimStatus, BeforeValidator(text)], int])
@@ -83,7 +83,7 @@ class Fence:
         """Number of the claimed attempt; 0 before."""
 
     def resume(self, rq_id: str, attempt: int) -> None:
-        """Go on with an attempt that has ended; only events that follow its end can be published."""
+        """Resume an attempt that has ended; only events that follow its end can be published."""
         self._rq_id, self.attempt = rq_id, attempt
 
     def claim(self, rq_id: str, *, least: int = 1, max_deaths: int = MAX_DEATHS) -> Claim:

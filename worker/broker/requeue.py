@@ -13,7 +13,7 @@ from preflight.redis.lua import TEXT, run_script
 from preflight.redis.replies import text
 
 MAX_LEASE_BYTES: Final = 512
-"""Of a lease: a worker's name, an execution, a number."""
+"""Largest lease, in bytes: a worker's name, an execution, a number."""
 LEASE = TypeAdapter(bytes)
 MAX_SPARED_DEATHS: Final = 10
 """Deaths of whole workers that were short of memory which do not count among a job's deaths."""
@@ -21,7 +21,7 @@ MAX_SPARED_DEATHS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class RqJobRef:
-    """Where RQ keeps a job."""
+    """Reference to RQ's records of a job."""
 
     queue: Queue
     rq_id: str

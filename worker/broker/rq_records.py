@@ -42,7 +42,7 @@ class Execution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """How a job ended, in RQ's terms."""
+    """The end of a job, in RQ's terms."""
 
     status: Literal["finished", "failed", "stopped"]
     ttl: int

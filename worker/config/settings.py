@@ -76,7 +76,7 @@ class Settings(ClientSettings):
     """`auto`: `preflight worker` runs one job on all cores, and several at a time where that does more
     (`PREFLIGHT_PACKING`). A number: so many processes, each with an equal, fixed share of the cores and the memory."""
     packing: Literal["throughput", "latency", "off"] = "throughput"
-    """With `PREFLIGHT_PROCESSES=auto`, when jobs run at the same time. `throughput`: where all together do more than
+    """When jobs run at the same time, with `PREFLIGHT_PROCESSES=auto`. `throughput`: where all together do more than
     one after the other. `latency`: only where none ends more than a tenth later for it. `off`: never."""
     max_jobs: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Maximum jobs that run at a time on this host, with `PREFLIGHT_PROCESSES=auto`. Unset: as many as cores and memory
@@ -106,12 +106,12 @@ class Settings(ClientSettings):
     max_job_timeout: Annotated[int, Field(ge=1)] | None = None
     """Maximum `job_timeout` of a job, seconds; then -1, no limit, is refused."""
     max_repeats: Annotated[int, Field(ge=0)] = 1000
-    """Maximum runs that one job may ask for by RQ's `Repeat`, beside its first."""
+    """Maximum runs that one job may ask for by RQ's `Repeat`, after its first."""
     standby: Literal["auto", "off"] = "auto"
     """`auto`: a worker keeps a process with torch imported while jobs come, where it has at least 480 MiB of memory; it
     takes some 200 to 300 MiB, which the children of a job share. `off`: each child imports torch itself."""
     report: Literal["auto", "off"] = "auto"
-    """`auto`: each training writes `report.html` beside its model, with the extra `report`; `off`: none."""
+    """`auto`: each training writes `report.html` next to its model, with the extra `report`; `off`: none."""
     log_format: Literal["auto", "json", "text"] = "auto"
     """`auto`: key=value at a terminal, one-line JSON elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -130,7 +130,7 @@ class Settings(ClientSettings):
     dataset_url: Annotated[str, Field(max_length=1_000)] | None = None
     """URL of the object store of imported data: `preflight data add` uploads to it, workers fetch from it by hash."""
     dataset_cache_gb: Annotated[float, Field(gt=0, le=100_000)] = 50.0
-    """With `PREFLIGHT_DATASET_URL`, GiB of imported data that are kept here; what was used least recently goes."""
+    """GiB of imported data kept here with `PREFLIGHT_DATASET_URL`; the least recently used are removed."""
     upload_dir: Path | None = None
     """Folder of what `preflight serve` was sent to be imported, which workers read: a volume of both, and of nothing
     else. Unset: in `PREFLIGHT_DATASET_URL`, else the folder `uploads` of `PREFLIGHT_DATA_DIR`."""

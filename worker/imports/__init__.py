@@ -1,1 +1,1 @@
-"""Imports that the web service was asked for: their records in Redis, and what was uploaded for them."""
+"""Imports that the web service was asked for: their records in Redis, and the uploads for them."""

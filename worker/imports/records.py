@@ -1,7 +1,7 @@
-"""Records of imports in Redis: which are open, how far each is, and who runs it.
+"""Records of imports in Redis: which are open, how far each is, and which process runs it.
 
-An open import is a field of one hash, named as its data set: of a name there is one at a time. Its state is another
-key, which outlives it for a while. Who runs it holds its lease, as of a job.
+An open import is a field of one hash, named as its data set: each name has one at a time. Its state is another key,
+which outlives it for a while. The process that runs it holds its lease, as for a job.
 """
 
 import secrets
@@ -22,7 +22,7 @@ MAX_OPEN: Final = 100
 MAX_RECORD_BYTES: Final = 16 << 10
 NAME_BYTES: Final = 64
 LEASE_MS: Final = 12_000
-"""As of a job: milliseconds after which Redis itself deletes a lease that is not renewed."""
+"""Milliseconds after which Redis itself deletes a lease that is not renewed, as for a job."""
 ENDED: Final = ("finished", "refused", "cancelled")
 HELD: TypeAdapter[int] = TypeAdapter(int)
 RELEASED = TypeAdapter(list[int])
@@ -41,36 +41,36 @@ class ImportState(BaseModel):
     kind: Literal["import", "remove", "relabel", "erase", "issues"] = "import"
     """`erase` deletes a sample, `issues` looks for wrong labels."""
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}(@[1-9][0-9]{0,5})?$")]
-    """Of the data set, perhaps with a version."""
+    """Name of the data set, perhaps with a version."""
     file: Annotated[str, Field(max_length=200)] = ""
-    """As the user called what was uploaded."""
+    """The user's name of the upload."""
     stored: Annotated[str, Field(pattern=r"^([0-9a-f]{16}(\.[a-z0-9]{1,7}){0,2})?$")] = ""
-    """Its name in the folder of uploads."""
+    """Name of the upload in the folder of uploads."""
     bytes: Number = 0
     options: Mapping[str, Annotated[str, Field(max_length=200)]] = {}
-    """As the query had them."""
+    """Options of the import, as the query had them."""
     status: Status = "waiting"
     stage: Annotated[str, Field(max_length=40)] = "waiting"
     read: Number = 0
     refused: Number = 0
     total: Number = 0
-    """0: not known."""
+    """Total that `read` counts up to; 0: not known."""
     rate: Annotated[float, Field(ge=0)] = 0.0
     """Samples in a second."""
     seconds_left: Annotated[float, Field(ge=0)] | None = None
     message: Text = "waits for a worker"
     """A sentence about the status."""
     reason: Annotated[str, Field(max_length=60)] | None = None
-    """Of a refusal."""
+    """Reason of a refusal."""
     version: Annotated[str, Field(max_length=80)] | None = None
-    """What the import has made, or found to be the same: `photos@2`."""
+    """Version that the import has made, or found to be the same: `photos@2`."""
     is_new: bool | None = None
     attempts: Number = 0
-    """Processes that have begun it."""
+    """Number of processes that have begun the import."""
     created_at: float = 0.0
     updated_at: float = 0.0
     seq: Number = 0
-    """Grows with each change."""
+    """Number of the change; it grows with each."""
 
     @property
     def has_ended(self) -> bool:
@@ -94,7 +94,7 @@ class Imports:
 
     @property
     def key(self) -> str:
-        """The key that is there while an import is open."""
+        """The key that exists while an import is open."""
         return self._key
 
     def open(self, state: ImportState) -> bool:
@@ -107,7 +107,7 @@ class Imports:
         return False
 
     def opened(self) -> list[ImportState]:
-        """Return the open imports, the oldest first; what is none of ours is removed."""
+        """Return the open imports, the oldest first; remove entries that are not ours."""
         page = read_page(self._connection, self._key, 0, MAX_OPEN, name_bytes=NAME_BYTES, value_bytes=NAME_BYTES)
         found = []
         for name, value in zip(page.names[:MAX_OPEN], page.values, strict=False):
@@ -157,7 +157,7 @@ class Imports:
         run_script(self._connection, "maintenance/release", RELEASED, keys=[keys.lease(import_id)], args=[owner])
 
     def ask_to_cancel(self, import_id: str) -> None:
-        """Have who runs an import, or is about to, stop it."""
+        """Ask the process that runs an import, or is about to, to stop it."""
         self._connection.hset(keys.cancel(import_id), "at", str(time.time()))
         with suppress(NoPermissionError):  # the web service may only set it; a worker deletes it
             self._connection.expire(keys.cancel(import_id), self._ttl)
@@ -167,7 +167,7 @@ class Imports:
         self._connection.delete(keys.cancel(import_id))
 
     def is_cancelled(self, import_id: str) -> bool:
-        """Whether it was asked to stop."""
+        """Whether an import was asked to stop."""
         return bool(self._connection.exists(keys.cancel(import_id)))
 
 

@@ -1,6 +1,6 @@
-"""What was uploaded: files of a folder that web service and workers share, or of the object store of imported data.
+"""Uploads: files of a folder that web service and workers share, or of the object store of imported data.
 
-A file is named after its import. What is half there has another name in a folder, and no import in the store.
+A file is named after its import. A half upload has another name in a folder, and no import in the store.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BLOCK: Final = 8 << 20
 
 
 class Upload(Protocol):
-    """A file that is being written. Its methods raise `OSError`, and those of a store errors of their own."""
+    """A file that is being written. Its methods raise `OSError`, and those of a store its client's errors."""
 
     def write(self, data: bytes) -> None:
         """Append."""
@@ -69,7 +69,7 @@ def stored_name(import_id: str, file: str) -> str:
 
 
 def open_uploads(settings: Settings) -> Uploads:
-    """Return where uploads are: in `PREFLIGHT_UPLOAD_DIR`, else in the object store, else in the data directory.
+    """Return the place of uploads: `PREFLIGHT_UPLOAD_DIR`, else the object store, else the data directory.
 
     Raises:
         InvalidConfig, MissingPackage: the store's URL cannot be used.

@@ -33,7 +33,7 @@ from worker.state.spool import Spool
 FLUSH_TIMEOUT: Final = 1.0
 """Seconds for which an interrupted job waits for Redis to take its events; the rest stays in the spool."""
 REFUSED: Final = "refused_options"
-"""Entry of RQ's `job.meta`: its options that this worker does not do."""
+"""Entry of RQ's `job.meta` with the options of the job that this worker does not support."""
 
 
 class Attempt:
@@ -45,7 +45,7 @@ class Attempt:
     ) -> None:  # fmt: skip
         """Open the files of the attempt.
 
-        `refused` are RQ's options that the job names in vain; `server` forks the job's children.
+        `refused` are RQ's options of the job that this worker does not support; `server` forks the job's children.
 
         Raises:
             PreflightError: a file cannot be opened.

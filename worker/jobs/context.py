@@ -34,31 +34,31 @@ class JobContext:
     sinks: Sequence[Sink]
     paths: JobPaths
     enqueued_at: float | None = None
-    """Seconds since the epoch; None: not from a queue."""
+    """Time of enqueueing, in seconds since the epoch; None: the job is not from a queue."""
     warnings: Sequence[str] = ()
-    """Emitted when the job begins."""
+    """Warnings that are emitted when the job begins."""
     control: JobControl = field(default_factory=JobControl)
     plans: PlanStore = field(default_factory=PlanStore)
     pin: DatasetPin | None = None
-    """Where the version of the data set is kept; None: in the job's directory."""
+    """Store of the data set's version; None: the job's directory."""
     fence: Fence | None = None
-    """Of the attempt; None: a job without Redis."""
+    """Fence of the attempt; None: a job without Redis."""
     server: ForkServer | None = None
-    """That forks the children of the job; None: they are fresh interpreters."""
+    """Server that forks the children of the job; None: they are fresh interpreters."""
     processors: ProcessorShare = field(default_factory=ProcessorShare)
-    """What the job has of the processors while others run here."""
+    """Share of the job in the processors while other jobs run here."""
     features: Sequence[Feature] = ()
     extras_server: ForkServer | None = None
-    """That forks the processes of extras; None: `server` does."""
+    """Server that forks the processes of extras; None: `server` does."""
     environment: Mapping[str, str] = field(init=False)
-    """Of child processes."""
+    """Environment of child processes."""
     extras: ExtrasStore = field(default_factory=ExtrasStore)
     digests: Digests = field(init=False)
     """The data and checkpoints that were verified in this attempt."""
     held: list[Held] = field(default_factory=list)
     """Locks of the files that the job reads, until this process ends."""
     seq: int = 0
-    """Of the last event."""
+    """Sequence number of the last event."""
 
     def __post_init__(self) -> None:
         self.environment = job_environment(self.settings)

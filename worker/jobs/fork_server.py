@@ -14,12 +14,12 @@ PRELOADED: Final = (
     "training.checkpoints.checkpointer", "safetensors.torch", "calibration.measure.child",
     "calibration.measure.benchmark", "training.artifacts.onnx_child",
 )  # fmt: skip
-"""Modules that the children of every job import. matplotlib is none: nobody waits for a report, and it takes 28 MB."""
+"""Modules that the children of every job import. Not matplotlib: nobody waits for a report, and it takes 28 MB."""
 MIN_BYTES: Final = 480 << 20
-"""Memory of a container, or of a share of it, below which none is started: half a GB has room for it and its children,
-which share what it has imported."""
+"""Memory of a container, or of a share of it, below which no server is started: half a GB has room for a server and its
+children, which share what it has imported."""
 MIN_EXTRAS_BYTES: Final = 1 << 30
-"""The same for a server of extras: what it imports, the children of the training do not share."""
+"""The same for a server of extras, whose imports the children of the training do not share."""
 
 
 def new_server(settings: Settings) -> ForkServer | None:
@@ -42,7 +42,7 @@ def new_extras_server(settings: Settings, features: Sequence[Feature]) -> ForkSe
 
 @contextmanager
 def started_server(settings: Settings) -> Iterator[ForkServer | None]:
-    """Start a server for one job of this process, and end it afterwards; None where there is to be none."""
+    """Start a server for one job of this process, and end it afterwards; None where settings or memory forbid it."""
     with _started(new_server(settings)) as server:
         yield server
 

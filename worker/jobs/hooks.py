@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from worker.jobs.worker_context import WorkerContext
 
     Renderer = Callable[[CalibrationResult, str, dict[str, str]], str]
-    """Makes a page of a calibration, its subject and its facts."""
+    """Function that makes a page of a calibration, its subject and its facts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +40,18 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extra:
-    """What follows the result of a job: it has an event, and where it fails, that is a warning."""
+    """Work that follows the result of a job: it has an event, and its failure is a warning."""
 
     name: str
-    """In `training_done.extras` and in the file of pending extras."""
+    """Name of the extra in `training_done.extras` and in the file of pending extras."""
     event: str
     """Type of its event."""
     field: str
-    """Of the event, and perhaps of the result: it is set where this extra is done."""
+    """Field of the event, and perhaps of the result, that is set where this extra is done."""
     is_repeated: bool
     """Whether an extra whose failure may pass is tried again later."""
     select: Callable[[JobContext, TrainingRun | None], dict[str, JsonValue] | None]
-    """Returns the request to keep; None: it is not wanted. Without a training: the model was published earlier."""
+    """Returns the request to keep; None: no extra is wanted. Without a training: the model was published earlier."""
     run: Callable[[JobContext, Mapping[str, JsonValue]], dict[str, JsonValue]]
     """Does what the request asks for; returns the fields of the event. Raises `PreflightError`, `OSError`."""
     explain: Callable[[JobContext, Exception], str]
@@ -63,7 +63,7 @@ class Host(Protocol):
 
     @property
     def server(self) -> ForkServer | None:
-        """Forks what a process starts; None: it starts fresh interpreters."""
+        """Server that forks the children of a process; None: they are fresh interpreters."""
 
     def prepare_idle(self) -> None:
         """Start the server for work that may come."""
@@ -73,16 +73,16 @@ class Host(Protocol):
 
 
 class IdleWork(Protocol):
-    """What an idle worker does for jobs that others lead; each method raises `redis.exceptions.RedisError`."""
+    """Work of an idle worker for jobs that others lead; each method raises `redis.exceptions.RedisError`."""
 
     def look(self, *, offered: bool) -> None:
-        """Read what there is to do; `offered`: Redis has the key of offers."""
+        """Read which work is offered; `offered`: Redis has the key of offers."""
 
     def has_offer(self, *, short: bool) -> bool:
-        """Whether there is something to do; `short`: for a job that cannot be trained without."""
+        """Whether work is offered; `short`: only for a job that cannot be trained without more workers."""
 
     def sit(self, *, short: bool) -> bool:
-        """Do it until it ends; return whether anything was done."""
+        """Do the work until it ends; return whether anything was done."""
 
 
 def _nothing(*_: object) -> tuple[()]:
@@ -98,22 +98,22 @@ class Feature:
     """The functions of a feature, by hook."""
 
     require: Callable[[Settings], None] = _none
-    """Before a worker or a local training begins; raises `PreflightError` where the settings cannot work."""
+    """Called before a worker or a local training begins; raises `PreflightError` where the settings cannot work."""
     admit: Callable[[JobContext, TrainJob], None] = _none
-    """When an attempt has started, before it prepares anything; raises `PreflightError`."""
+    """Called when an attempt has started, before it prepares anything; raises `PreflightError`."""
     gather: Callable[[TrainingRun], Group | None] = _none
-    """Before a training: the group that trains; None: this worker alone. Raises `GroupShort`."""
+    """Returns, before a training, the group that trains; None: this worker alone. Raises `GroupShort`."""
     seating: Callable[[WorkerContext, Host], IdleWork | None] = _none
-    """When a worker starts: what it does while it is idle."""
+    """Returns, when a worker starts, its work while it is idle; None: no such work."""
     sinks: Callable[[Settings, TrainJob, str, int], Sequence[Sink]] = _nothing
-    """For an attempt, of a job with this id: what else receives its events."""
+    """Returns further receivers of the events of an attempt, of the job with this id."""
     extras: Callable[[Settings], Sequence[Extra]] = _nothing
-    """What follows results under these settings; later ones find the files of earlier ones."""
+    """Returns the extras of results under these settings; later ones find the files of earlier ones."""
     preloads: Callable[[Settings], Sequence[str]] = _nothing
-    """Modules that the processes of its extras import; torch is none of them."""
+    """Returns the modules that the processes of its extras import; torch is not among them."""
     renderer: Callable[[Settings], Renderer | None] = _none
-    """For `preflight calibrate --report`; raises `MissingPackage`."""
+    """Returns the renderer for `preflight calibrate --report`; raises `MissingPackage`."""
     upload: Callable[[Settings, str, Path, Path], Sequence[str]] = _nothing
-    """For `preflight upload`: send the model of a job from a directory, with that of its attempts; returns URLs."""
+    """Sends, for `preflight upload`, a job's model from a directory, with that of its attempts; returns URLs."""
     probe: Callable[[Settings], Iterable[Check]] = _nothing
-    """For `preflight doctor`."""
+    """Returns the checks for `preflight doctor`."""

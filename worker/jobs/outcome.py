@@ -13,7 +13,7 @@ from preflight.wire import JobFailed, TrainResult, read_result
 from worker.jobs.stages.pending_extras import Extras
 
 MAX_RESULT_BYTES: Final = 256 * 1024
-"""Of a stored result; it has a hundred fields of 2,000 characters at most."""
+"""Largest stored result, in bytes; it has a hundred fields of 2,000 characters at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Finished:
 
     result: TrainResult
     extras: Extras | None = None
-    """What this process has to do; None: nothing, or it is left to `worker.queue.maintenance.extras`."""
+    """Extras that this process has to do; None: none, or `worker.queue.maintenance.extras` does them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ Outcome = Finished | Stopped | Failed
 
 
 class StoredResultUnreadable(PreflightError):
-    """The stored result of a job is none."""
+    """The stored result of a job cannot be read."""
 
 
 def stored_result(connection: Redis, job_id: str) -> TrainResult | None:

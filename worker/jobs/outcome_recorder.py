@@ -54,7 +54,7 @@ class OutcomeRecorder:
         renew_acceptance(self._connection, self._job.rq_job, self._job.job_id, self._settings)
 
     def finalize(self, outcome: Outcome, heartbeat: AttemptHeartbeat, events: RedisSink) -> Recorded:
-        """Record an outcome once Redis has every event; both again where Redis lost its data meanwhile.
+        """Record an outcome once Redis has every event; repeat both where Redis lost its data meanwhile.
 
         Raises:
             Interrupted: the worker was asked to stop meanwhile.
@@ -137,7 +137,7 @@ class OutcomeRecorder:
         return "finished"
 
     def _end(self, end: End, fence: Fence | None) -> None:
-        """Record the end, and give way to what waits for it: the next run, dependents, jobs of the same rate limit."""
+        """Record the end, and release what waits for it: the next run, dependents, jobs of the same rate limit."""
         job, queue = self._job.rq_job, self._place.queue
         if end.status == "finished" and job.options.repeats_left and self._settings.signing_key is None:
             enqueue_repeat(self._connection, queue, job, self._fence)

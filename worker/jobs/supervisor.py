@@ -184,7 +184,7 @@ class Supervisor:
         retry_until_available(lambda: defer(self._worker.connection, self._place), "defer the job", lambda: None)
 
     def _keep_waiting(self) -> None:
-        """Between two tries: renew the lease, check for a stop signal."""
+        """Renew the lease and check for a stop signal, between two tries."""
         self._worker.stop.check()
         if self._fence.attempt:
             try:

@@ -1,4 +1,4 @@
-"""What every part of one worker shares."""
+"""Worker context: values that all parts of one worker share."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,5 +22,5 @@ class WorkerContext:
     settings: Settings
     stop: StopSignal
     arbiter: Arbiter | None = None
-    """Has the share of the job that runs; None: jobs do not share."""
+    """Arbiter with the share of the job that runs; None: jobs do not share the processors."""
     features: Sequence[Feature] = ()

@@ -17,7 +17,7 @@ from worker.models.records import Promotion
 KEPT: Final = (MANIFEST, MODEL)
 """Files of an artifact that every kept model has."""
 UNFINISHED: Final = "unfinished-"
-"""What the name of a directory begins with while files are put into it."""
+"""Prefix of a directory's name while files are put into it."""
 MIN_AGE_SECONDS: Final = 3600.0
 """Minimum age of a directory that nothing names: another process may be about to name it."""
 
@@ -29,7 +29,7 @@ class KeptFiles:
         self.root = root
 
     def directory(self, promotion: Promotion) -> Path:
-        """Return where the files of a promotion lie."""
+        """Return the directory of a promotion's files."""
         return self.root / promotion.key
 
     def keep(self, sources: Mapping[str, Path]) -> tuple[dict[str, str], Path]:
@@ -44,7 +44,7 @@ class KeptFiles:
         digests = {}
         for name, source in sources.items():
             _link(source, unfinished / name)
-            digests[name] = sha256_of(unfinished / name)  # of what is kept: the source may change meanwhile
+            digests[name] = sha256_of(unfinished / name)  # of the kept file: the source may change meanwhile
         sync_directory(unfinished)
         return digests, unfinished
 
@@ -89,7 +89,7 @@ class KeptFiles:
         shutil.rmtree(self.root / key, ignore_errors=True)
 
     def sweep(self, named: Collection[str]) -> None:
-        """Remove what is older than `MIN_AGE_SECONDS` and not among the keys in `named`."""
+        """Remove directories that are older than `MIN_AGE_SECONDS` and not among the keys in `named`."""
         for path in self._old():
             if path.name not in named:
                 shutil.rmtree(path, ignore_errors=True)

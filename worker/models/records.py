@@ -1,4 +1,4 @@
-"""What an alias's file holds: every promotion, who made it, when and why, and a signature over all of it."""
+"""Content of an alias's file: every promotion, who made it, when and why, and a signature over all of it."""
 
 import hashlib
 import hmac
@@ -17,7 +17,7 @@ from training.artifacts.model_dir import MODEL
 ALIAS_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 SHA256_PATTERN: Final = r"^[0-9a-f]{64}$"
 MAX_HISTORY: Final = 1000
-"""Promotions that are listed; older ones are dropped."""
+"""Most promotions that are listed; older ones are dropped."""
 FORMAT: Final = 1
 
 Sha256 = Annotated[str, Field(pattern=SHA256_PATTERN)]
@@ -46,10 +46,10 @@ class Promotion:
     """One entry of an alias's history: the model that it pointed to from then on."""
 
     number: Annotated[int, Field(ge=1)]
-    """From 1, in order."""
+    """Number of the promotion, from 1, in order."""
     action: Literal["promote", "rollback"]
     at: Annotated[str, Field(max_length=40)]
-    """UTC, ISO 8601."""
+    """Time of the promotion, UTC, ISO 8601."""
     by: Annotated[str, Field(max_length=200)]
     why: Annotated[str, Field(max_length=1000)] = ""
     job_id: Annotated[str, Field(max_length=255)]
@@ -58,7 +58,7 @@ class Promotion:
     """Registered name of the network."""
     dataset: str
     test_accuracy: float | None = None
-    """On the data set's test samples, 0 to 1."""
+    """Accuracy on the data set's test samples, 0 to 1."""
     files: dict[str, Sha256]
     """Name of each file that is kept -> its sha256."""
     former: Annotated[int, Field(ge=1)] | None = None

@@ -28,11 +28,11 @@ from worker.models.kept import KEPT, KeptFiles
 from worker.models.records import ALIAS_PATTERN, Alias, AliasChanged, Promotion, UnknownAlias, decode, encode
 
 MODELS: Final = "~models"
-"""In the artifact directory; no job can have this name."""
+"""Name of the aliases' directory in the artifact directory; no job can have this name."""
 MAX_KEPT: Final = 20
-"""Promotions of an alias whose files are kept, the newest; earlier ones cannot be rolled back to."""
+"""Number of promotions of an alias whose files are kept, the newest; earlier ones cannot be rolled back to."""
 SHORTEST_HASH: Final = 8
-"""Digits of a hash in `alias@hash`."""
+"""Least number of digits of a hash in `alias@hash`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Model:
     alias: str
     promotion: Promotion
     directory: Path
-    """With the files in `promotion.files`: `manifest.json`, `model.safetensors` and perhaps `model.onnx`."""
+    """Directory with the files in `promotion.files`: `manifest.json`, `model.safetensors`, perhaps `model.onnx`."""
 
     @property
     def sha256(self) -> str:
@@ -57,7 +57,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Author:
-    """Who changes an alias, and why."""
+    """Author of a change to an alias, and the reason for it."""
 
     by: str
     why: str = ""
@@ -159,7 +159,7 @@ class ModelStore:
         self, name: str, artifact: Path, author: Author, *, expected: int | None = None,
         beside: Mapping[str, Path] | None = None,
     ) -> Alias:  # fmt: skip
-        """Have an alias point to the model in the directory `artifact`; returns it as it is then.
+        """Point an alias to the model in the directory `artifact`; return the alias after that.
 
         A model that the alias points to already stays, without another entry.
 
@@ -199,7 +199,7 @@ class ModelStore:
             shutil.rmtree(unfinished, ignore_errors=True)
 
     def rollback(self, name: str, author: Author, *, expected: int | None = None) -> Alias:
-        """Have an alias point to the model before the one in effect; returns it as it is then.
+        """Point an alias to the model before the one in effect; return the alias after that.
 
         Raises:
             UnknownAlias: there is no such alias.
@@ -292,7 +292,7 @@ class ModelStore:
         return self._users(lambda current: current.job_id == job_id)
 
     def _users(self, uses: Callable[[Promotion], bool]) -> list[str]:
-        """Return the aliases whose current model is such a one; a damaged alias may have any."""
+        """Return the aliases whose current promotion `uses` accepts; a damaged alias may have any."""
         found = []
         for name in self.names():
             try:
@@ -326,7 +326,7 @@ def this_user() -> str:
 
 @contextmanager
 def _reported(root: Path) -> Iterator[None]:
-    """Raise what cannot be read or written as `ArtifactError`."""
+    """Raise `ArtifactError` where a file cannot be read or written."""
     try:
         yield
     except OSError as error:

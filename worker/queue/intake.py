@@ -61,7 +61,7 @@ class Intake:
             return None
 
     def _admit(self, raw_id: bytes) -> AdmittedJob | None:
-        """Do the same; may be called again."""
+        """Admit a job as `admit` does; may be called again."""
         try:
             job = fetch_job(raw_id, self._connection)
             if job.status not in ENDED:  # else it was enqueued twice under one id

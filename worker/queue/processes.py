@@ -28,7 +28,7 @@ MIN_SHARE_BYTES: Final = 512 << 20
 STABLE_SECONDS: Final = 60.0
 """Life of a process after which earlier kills no longer count."""
 MAX_KILLS: Final = 5
-"""Kills in a row of one process that end all."""
+"""Times in a row that one process is replaced after a kill; the next kill ends all."""
 FORK_PAUSE: Final = 5.0
 """Seconds before a process that the system did not start is tried again."""
 FIRST_PAUSE: Final = 1.0
@@ -95,10 +95,10 @@ class _Process:
     processors: frozenset[int]
     pid: int | None = None
     start_at: float | None = 0.0
-    """Monotonic time of its next start; None: none."""
+    """Monotonic time of its next start; None: it is not to be started."""
     started_at: float = 0.0
     kills: int = 0
-    """In a row."""
+    """Number of kills in a row."""
 
 
 class _Supervisor:

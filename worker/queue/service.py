@@ -84,7 +84,7 @@ def _run_worker(
     )  # fmt: skip
     worker = retry_until_available(make, "name the connection", lambda: None)
     if settings.shares > 1 or companion_of is not None:
-        structlog.contextvars.bind_contextvars(worker=worker.name)  # tells the processes apart in the log
+        structlog.contextvars.bind_contextvars(worker=worker.name)  # distinguishes the processes in the log
     _log_start(settings, worker.name)
     try:
         with WorkerLock(settings.state_dir, worker.name) as lock:
@@ -115,6 +115,6 @@ def _log_start(settings: Settings, worker_name: str) -> None:
     )
     if slow := explain_missing_bytecode():
         log.warning("bytecode_missing", message=slow)
-    # RQ's log of successes repeats our events; its second logger has a level of its own.
+    # RQ's log of successes repeats our events; its second logger has a separate level.
     for name in ("rq", "rq.worker"):
         logging.getLogger(name).setLevel("DEBUG" if settings.log_level == "debug" else "WARNING")

@@ -1,7 +1,6 @@
 """Standby: a fork server that a worker keeps while jobs come, so that their children need not import torch.
 
-It is started for the first job, beside the preparation of that, and let go after idle minutes or where memory gets
-short.
+It is started for the first job, while that is prepared, and released after idle minutes or where memory gets short.
 """
 
 import time
@@ -16,7 +15,7 @@ from worker.jobs.fork_server import new_server
 from worker.jobs.heartbeat import memory_is_low
 
 IDLE_SECONDS: Final = 600.0
-"""Seconds without a job after which the server is let go."""
+"""Seconds without a job after which the server is released."""
 CHECK_INTERVAL: Final = 5.0
 """Seconds between two checks of an idle server."""
 
@@ -36,11 +35,11 @@ class Standby:
         self._next_check = 0.0
         self._idle_since = time.monotonic()
         self._told: int | None = None
-        """Process id of the server that the log has told of."""
+        """Process id of the server that the log has announced."""
         self._log = structlog.get_logger("preflight")
         lent = None if lender is None or lender.server is None else lender.server.lend()
         self.server: ForkServer | None = lent or new_server(settings)
-        """None: jobs do without."""
+        """Fork server of this worker; None: jobs run without one."""
 
     def prepare(self) -> None:
         """Start the server for a job unless it runs. Without one, the job's children are fresh interpreters."""
@@ -55,7 +54,7 @@ class Standby:
             self._log.warning("standby_failed", message=f"no process could be started ({error.strerror}); jobs go on")
 
     def prepare_idle(self) -> None:
-        """Start the server for a job that may come, unless `step` would let it go again."""
+        """Start the server for a job that may come, unless `step` would release it again."""
         if self.server is not None and not self.server.running() and not self._is_spare():
             self.prepare()
 
@@ -79,7 +78,7 @@ class Standby:
         return self.server is not None and time.monotonic() >= self._next_check
 
     def step(self) -> None:
-        """Let an idle server go after `IDLE_SECONDS`, or where memory is short."""
+        """Release an idle server after `IDLE_SECONDS`, or where memory is short."""
         self._next_check = time.monotonic() + CHECK_INTERVAL
         if self.server is None or self.server.is_lent or self._is_lent() or not self.server.running():
             return

@@ -32,7 +32,7 @@ class WorkHorse:
         """Prepare a fork that calls `run`, for at most `timeout` seconds; -1: for ever.
 
         Until it ends, `heartbeat` is called and returns whether Redis took it; `stop` counts the worker's signals.
-        `make_room` ends what can be spared where no process is to be had.
+        `make_room` ends processes that can be spared where the system starts no further one.
         """
         self._run = run
         self._stop = stop
@@ -52,7 +52,7 @@ class WorkHorse:
                 os.kill(self._pid, number)
 
     def run(self) -> int | Literal["timeout", "not begun"]:
-        """Fork and wait; returns the wait status, that it was killed, or that no process could be started."""
+        """Fork and wait; return the wait status, `timeout` if it was killed, `not begun` if no process could start."""
         try:
             return self._await() if self._fork() else "not begun"
         except Exception:
@@ -86,7 +86,7 @@ class WorkHorse:
         self._pid = self._ended = None
 
     def _fork(self) -> bool:
-        """Start; retries while there is no process to be had. Returns False when stopped meanwhile."""
+        """Start, and retry while the system starts no process; return False when stopped meanwhile."""
         pauses = backoff(BASE_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
         while True:
             try:
@@ -121,7 +121,7 @@ class WorkHorse:
         code = os.EX_SOFTWARE
         try:
             os.setpgrp()
-            # Not the worker's, which signals other processes. Any number of signals is one request here.
+            # Not the worker's handler, which signals other processes. Any number of signals is one request here.
             set_stop_handler(self._stop.note)
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker handles Ctrl-C
             release()

@@ -1,7 +1,7 @@
 """The RQ worker's loop: take a job, run it in a work-horse, look after the queue meanwhile.
 
 RQ's own loop is not used: it exits on the first job that it cannot read or the first error of Redis, and marks jobs
-failed when Redis is away. Its data are used: queue, registries, job hash, results.
+failed when Redis is away. RQ's data are used: queue, registries, job hash, results.
 """
 
 import os
@@ -59,7 +59,7 @@ WORKER_TTL: Final = 45
 BLMOVE_TIMEOUT: Final = 1
 """Seconds for which a maintainer that has work waits at an empty queue."""
 IDLE_STRETCH: Final = (1.2, 1.5)
-"""Others wait longer by a random factor, which spreads their commands; a signal waits as long for its handling."""
+"""Range of the random factor by which other workers wait longer, to spread their commands; signals wait as long."""
 SUSPENSION_INTERVAL: Final = 0.6
 """Seconds between two checks of a suspended worker, and for which a signal waits for its handling."""
 
@@ -117,7 +117,7 @@ class PreflightWorker(Worker):
 
     @property
     def connection_timeout(self) -> int:
-        """Seconds for which an answer of Redis is waited for; RQ's own 415 would hold a worker that is to stop."""
+        """Longest wait for an answer of Redis, in seconds; RQ's own 415 would hold up a worker that is to stop."""
         return SOCKET_TIMEOUT
 
     # --- start and stop
@@ -256,7 +256,7 @@ class PreflightWorker(Worker):
         return self._next_id_or_seat(timeout)
 
     def _next_id_or_seat(self, timeout: float) -> bytes | None:
-        """Return the id of the next job, if one comes in time; else sit down.
+        """Return the id of the next job, if one comes in time; else take a seat in a group.
 
         A group that is short goes before a waiting job, any other one after it.
         """
@@ -269,7 +269,7 @@ class PreflightWorker(Worker):
         return self._next_id(False, timeout)
 
     def _seat(self, *, short: bool) -> bool:
-        """Sit down where there is an offer; returns once the worker has left that group."""
+        """Take a seat in a group that offers one; return once the worker has left that group."""
         work = next((work for work in self._idle_work if work.has_offer(short=short)), None)
         if work is None:
             return False
@@ -326,7 +326,7 @@ class PreflightWorker(Worker):
             self._step("companions", self._packing.grow)
 
     def _heartbeat_busy(self, renew: Callable[[], None]) -> bool:
-        """Send the heartbeat of a worker that runs a job, and `renew` that of the job; whether Redis took them."""
+        """Send a busy worker's heartbeat, and `renew` that of its job; return whether Redis took both."""
         self._touch_lock()
         try:
             self._retry.repair(self._presence.heartbeat)

@@ -1,1 +1,1 @@
-"""What a worker keeps on its disk and in its process: paths, spool, control files, its lock."""
+"""State of a worker on its disk and in its process: paths, spool, control files, its lock."""

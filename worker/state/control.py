@@ -27,11 +27,11 @@ class StopSignal:
         self.times += 1
 
     def __call__(self) -> bool:
-        """Whether there was one."""
+        """Whether a stop signal has come."""
         return self.times > 0
 
     def sleep(self, seconds: float) -> None:
-        """Sleep until `seconds` are over or a stop signal has come; Python goes on with a sleep after a signal."""
+        """Sleep until `seconds` are over or a stop signal has come; Python resumes a sleep after a signal."""
         deadline = time.monotonic() + seconds
         while not self.times and (left := deadline - time.monotonic()) > 0:
             time.sleep(min(left, SLICE_SECONDS))
@@ -43,7 +43,7 @@ class StopSignal:
 
 
 class JobControl:
-    """Called by a job while it waits. This one is for a job without Redis: it does nothing."""
+    """Methods that a job calls while it waits. This class, for a job without Redis, does nothing."""
 
     patience = 1.0
     """Factor of the time limits of child processes."""

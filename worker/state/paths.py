@@ -14,9 +14,9 @@ from training.artifacts.model_dir import ATTEMPTS, attempt_of
 from worker.config.settings import Settings
 
 JOBS: Final = "jobs"
-"""In the state directory: files that the attempts of each job share."""
+"""Name of the directory, in the state directory, of files that the attempts of each job share."""
 STAGING: Final = "~staging"
-"""Beside the finished models; no job can have this name."""
+"""Name of the directory next to the finished models; no job can have this name."""
 NUMBER: Final = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 """Name of an attempt's directory."""
 
@@ -26,15 +26,15 @@ class JobPaths:
     """The directories of one attempt of a job."""
 
     job: Path
-    """Shared by its attempts."""
+    """Directory that the attempts of the job share."""
     attempt: Path
-    """Checkpoints, events and the files of child processes; it exists."""
+    """Directory of checkpoints, events and the files of child processes; it exists."""
     staged: Path
-    """Where the model is written before it is published."""
+    """Directory of the model before it is published."""
     artifact: Path
-    """Where the finished model goes."""
+    """Directory of the finished model."""
     locks: ExitStack = field(compare=False)
-    """Held while the attempt runs; `worker.queue.maintenance.janitor` checks them."""
+    """Locks held while the attempt runs; `worker.queue.maintenance.janitor` checks them."""
 
     def close(self) -> None:
         """Release the locks, as the end of the process does."""

@@ -1,7 +1,7 @@
 """Stop requests of a worker: which signals mean one; no slow imports, as the command line needs it.
 
 One request may come as several signals: systemd and Heroku send SIGTERM to every process, and a process manager or the
-parent of several workers forwards its own. The second request ends the patience: it kills.
+parent of several workers forwards its own. The second request kills.
 """
 
 import signal
@@ -13,9 +13,9 @@ from typing import Final
 from training.process.interrupts import set_stop_handler
 
 FORWARDED: Final = signal.SIGUSR1
-"""From the parent of several workers: a stop request, which each of them may have received itself."""
+"""Signal for a stop request from the parent of several workers, each of which may have received the request itself."""
 SAME_REQUEST_SECONDS: Final = 0.1
-"""Between two signals that are one request, such as the platform's and a process manager's."""
+"""Seconds between two signals within which they are one request: the platform's and a process manager's, say."""
 
 
 class StopRequests:

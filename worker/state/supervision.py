@@ -15,9 +15,9 @@ from worker.state.control import Interrupted
 
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 30.0
-"""Between the end of a part and its next start."""
+"""Longest pause between the end of a part and its next start, in seconds."""
 STEADY_SECONDS: Final = 60.0
-"""A part that ran for as long has recovered: the next pause is short again, and health shows it as running."""
+"""Seconds after which a part that runs has recovered: its next pause is short, and health shows it as running."""
 MAX_ERROR_LENGTH: Final = 200
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class PartState:
 
 @dataclass(slots=True)
 class _Part:
-    """What is known of one part; written by its thread or task alone."""
+    """State of one part; its thread or task alone writes it."""
 
     name: str
     is_running: bool = False

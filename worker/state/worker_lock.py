@@ -9,7 +9,7 @@ from preflight.files.locks import locked_temporary, remove_unlocked
 
 DIRECTORY: Final = "workers"
 MAX_BYTES: Final = 1024
-"""Of what a lock file says."""
+"""Largest content of a lock file, in bytes."""
 UNNAMED: Final = "."
 """Prefix of a lock file that is not locked yet."""
 

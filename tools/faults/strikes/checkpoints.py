@@ -64,5 +64,5 @@ class Bomb:
 
 
 def tripwire(scene: Scene) -> Path:
-    """Return the file that is there when something was executed that must not be."""
+    """Return the file that exists once something was executed that must not be."""
     return scene.directory / "tripwire"

@@ -47,7 +47,7 @@ def stop(scene: Scene, job: Job, random: Random) -> bool:  # noqa: ARG001 - Stri
 
 
 def stop_everything(scene: Scene, job: Job, random: Random) -> bool:  # noqa: ARG001 - Strike's
-    """As systemd's KillMode=control-group and Heroku: every process gets the signal, in no order."""
+    """Stop as systemd's KillMode=control-group and Heroku do: every process gets the signal, in no order."""
     tree = scene.container.tree
     return _stopped(scene, codes=(0,), targets=random.sample(tree, len(tree)))
 
@@ -68,7 +68,7 @@ def stop_without_grace(scene: Scene, job: Job, random: Random) -> bool:  # noqa:
 
 
 def _stopped(scene: Scene, codes: tuple[int, ...], targets: Sequence[psutil.Process] | None = None) -> bool:
-    """Stop as a platform does, and note what is not as promised; `targets` get the signal, by default the worker."""
+    """Stop as a platform does, and note broken promises; `targets` get the signal, by default the worker."""
     container, began = scene.container, time.monotonic()
     exits = len(container.exits)
     if not hit([container.worker] if targets is None else targets, signal.SIGTERM):

@@ -11,7 +11,7 @@ from tools.faults.scene import Scene
 from tools.faults.strikes.runs import Strike
 
 WATCH_ERRORS: Final = 50
-"""So many times in a row a success cannot be booked."""
+"""Number of times in a row that a success cannot be booked."""
 TOUCH: Final = """
 import redis, sys
 pipe = redis.Redis(unix_socket_path=sys.argv[1]).pipeline(transaction=True)
@@ -93,6 +93,6 @@ def touch_dependents(scene: Scene, job: Job, random: Random) -> bool:  # noqa: A
 
 
 def _watches(scene: Scene) -> int:
-    """Return how often anybody has begun to watch a key: once for each time that a success is booked, or tried to."""
+    """Return how often clients have begun to watch a key: once for each time that a success is booked, or tried to."""
     known: dict[str, dict[str, int]] = scene.connection.info("commandstats")
     return known.get("cmdstat_watch", {}).get("calls", 0)

@@ -10,7 +10,7 @@ from tools.faults.jobs import Job, Moment, Verdict
 from tools.faults.service import S, Service
 
 TRIES: Final = 2
-"""How often a moment may pass by before another one is taken."""
+"""Number of times that a moment may pass by before another one is taken."""
 Strike = Callable[[S, Job, Random], bool]
 """Does something bad to a scene and returns whether there was anything to do it to."""
 Run = Callable[[Service[S], Random], Verdict]
@@ -37,7 +37,7 @@ def at(strike: Strike[S], *moments: Moment) -> Run[S]:
 
 
 def play(scene: S, strike: Strike[S], moment: Moment, random: Random) -> Verdict | None:
-    """Have a job, strike at its moment, wait for its end and judge; None when the moment was missed.
+    """Submit a job, strike at its moment, wait for its end and judge; None when the moment was missed.
 
     Where the scene runs several jobs at a time, the others are judged as this one is.
     """
@@ -49,12 +49,12 @@ def play(scene: S, strike: Strike[S], moment: Moment, random: Random) -> Verdict
     came = scene.wait_for(moment, job, random)
     struck = time.time()
     came = came and strike(scene, job, random)
-    ended = [scene.await_end(each) for each in jobs]  # of all, also where one is lost
+    ended = [scene.await_end(each) for each in jobs]  # wait for all, also where one is lost
     return together([scene.verdict(each, struck) for each in jobs]) if came or not all(ended) else None
 
 
 def together(verdicts: Sequence[Verdict]) -> Verdict:
-    """Return what became of all jobs of one round."""
+    """Return one verdict on all jobs of one round."""
     lost = [verdict.lost_s for verdict in verdicts if verdict.lost_s is not None]
     taken = [verdict.takeover_s for verdict in verdicts if verdict.takeover_s is not None]
     return Verdict(

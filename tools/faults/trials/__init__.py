@@ -1,1 +1,1 @@
-"""Faults that need a scene apart: hosts, memory, disks, clocks, messages, output."""
+"""Faults that need a separate scene: hosts, memory, disks, clocks, messages, output."""

@@ -1,4 +1,4 @@
-"""Trials of what follows a result: the report of a finished job is interrupted or fails."""
+"""Trials of extras: the report of a finished job is interrupted or fails."""
 
 import signal
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from worker.jobs.stages.pending_extras import FILE_NAME
 from worker.state.paths import JOBS
 
 REPORTED_WITHIN: Final = 120.0
-"""Seconds; a worker looks for what others left behind, or what failed, once a minute."""
+"""Longest wait for a report, in seconds; a worker looks once a minute for extras that others left or that failed."""
 
 
 def kill_tree(scene: PreflightScene, report: psutil.Process) -> None:  # noqa: ARG001 - the signature of both
@@ -35,7 +35,7 @@ def disk_full(scene: PreflightScene, random: Random) -> Verdict:
     """Fill the file system of the models once a model is published; later there is room."""
     with means.disk(scene.artifacts, 8 * MIB):
         verdict = at_report(_fill_for_a_while, delay_s=0.0)(scene, random)
-        scene.close()  # nobody may be on the file system when it goes
+        scene.close()  # no process may use the file system when it is unmounted
     return verdict
 
 

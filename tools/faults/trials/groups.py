@@ -18,9 +18,9 @@ from tools.faults.preflight import PreflightScene
 
 GROUP: Final = {"PREFLIGHT_GROUP": "on", "PREFLIGHT_STANDBY": "auto"}
 FIELDS: Final[dict[str, JsonValue]] = {"batch_size": 1350, "epochs": 40, "deterministic": True}
-"""Few and large steps: each is a message to every member. Groups with equal numbers come to equal weights."""
+"""Fields for few and large steps: each is a message to every member. Groups of equal size come to equal weights."""
 PATIENCE_S: Final = 300.0
-"""More than others: a lease ends, another attempt gathers, and kills go on meanwhile."""
+"""Seconds of patience beyond that of other trials: a lease ends, another attempt gathers, and kills continue."""
 Hit = Callable[[Container, Random], None]
 
 
@@ -40,7 +40,7 @@ def stop(container: Container, random: Random) -> None:  # noqa: ARG001 - Hit's
 
 
 def freeze(container: Container, random: Random) -> None:
-    """SIGSTOP everything for some seconds, the lease's or less."""
+    """SIGSTOP everything for 2 to 20 seconds: less than a lease lasts, or more."""
     tree = container.tree
     hit(tree, signal.SIGSTOP)
     time.sleep(random.uniform(2, 20))
@@ -71,7 +71,7 @@ def struck(strike: Hit) -> Callable[[PreflightScene, Random], Verdict]:
 
 def _judged(scene: PreflightScene, job: Job, expected: str) -> Verdict:
     scene.await_end(job)
-    scene.sleep(1.0)  # members hear that it is over
+    scene.sleep(1.0)  # members learn that it is over
     scene.most_trainings = 0  # each member has one; after the end there is none
     verdict = replace(scene.verdict(job, math.inf), lost_s=None, takeover_s=None)
     result = scene.client.result(job.id)

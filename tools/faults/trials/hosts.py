@@ -14,7 +14,7 @@ from tools.faults.scene import Scene
 from tools.faults.trials.runs import finished, judged
 
 TAKEOVER_S: Final = 30.0
-"""Seconds within which another host goes on with the job of a dead one."""
+"""Seconds within which another host continues the job of a dead one."""
 
 
 def host_dies(scene: Scene, random: Random) -> Verdict:
@@ -44,7 +44,7 @@ def host_freezes(scene: Scene, random: Random) -> Verdict:
     hit(frozen, signal.SIGCONT)
     scene.await_end(job)
     scene.sleep(5)  # for whatever the late one does
-    scene.most_trainings = 0  # the late one trains until it hears of the other; what counts is that it says nothing
+    scene.most_trainings = 0  # the late one trains until it learns of the other; what counts is that it emits nothing
     return scene.verdict(job, struck)
 
 

@@ -107,7 +107,7 @@ def webhooks(scene: Scene, random: Random) -> Verdict:  # noqa: ARG001 - Trial's
 
 
 def _not_executed(scene: Scene) -> Verdict:
-    """Have a good job run behind the bad ones, and judge what the worker did about those."""
+    """Run a good job after the bad ones, and judge what the worker did about those."""
     scene.add_container()
     job = scene.new_job(**GOOD)
     scene.submit(job)

@@ -20,12 +20,12 @@ from tools.faults.scene import Scene
 from tools.faults.trials.runs import GOOD, Trial, judged, worker_problems
 
 MEMORY: Final = 1280 * MIB
-"""Room for a process with torch and eight hungry samples, not for sixteen."""
+"""Bytes that have room for a process with torch and eight hungry samples, not for sixteen."""
 HUNGRY: Final[dict[str, JsonValue]] = {
     "epochs": 1, "batch_size": 32, "validation_samples": 1400, "deterministic": False,
     "plan": {"threads": 1, "eval_batch": 32},
 }  # fmt: skip
-"""What makes a job of a hungry model short: three steps."""
+"""Fields that make a job of a hungry model short: three steps."""
 
 
 def memory_runs_out(**fields: JsonValue) -> Trial[Scene]:
@@ -39,7 +39,7 @@ def memory_runs_out(**fields: JsonValue) -> Trial[Scene]:
 
 
 def memory_is_never_enough(scene: Scene, random: Random) -> Verdict:  # noqa: ARG001 - Trial's
-    """Run a job that needs more memory than there is however small its batches: it must fail by that name."""
+    """Run a job that needs more memory than there is however small its batches: it must fail for that reason."""
     with _hungry(scene, model="hungry-in-training", batch_size=256, validation_samples=1200) as job:
         scene.await_end(job)
         return Verdict(problems=(*scene.failure_problems(job, "out_of_memory"), *worker_problems(scene)))
@@ -58,7 +58,7 @@ def _hungry(scene: Scene, **fields: JsonValue) -> Iterator[Job]:
         job = scene.new_job(**(HUNGRY | fields))
         scene.submit(job)
         yield job
-        scene.close()  # a cgroup can be removed when nobody is in it
+        scene.close()  # a cgroup can be removed when no process is in it
     if means.memory_kills() == before:
         scene.problems.append("the kernel killed nothing for memory: this proves nothing")
 
@@ -88,12 +88,12 @@ def _refused_then_finished(scene: Scene, spoil: Callable[[Path], None], mend: Ca
         after = scene.new_job(**GOOD)
         scene.submit(after)
         verdict = judged(scene, after)
-        scene.close()  # nobody may be on the file system when it goes
+        scene.close()  # no process may use the file system when it is unmounted
     return verdict
 
 
 def checkpoints_full(scene: PreflightScene, random: Random) -> Verdict:
-    """Fill the file system of the checkpoints during the training, and kill the training: the old one must do."""
+    """Fill the file system of the checkpoints during the training, and kill the training: the old one must suffice."""
     state = scene.settings.state_dir
     with means.disk(state, 64 * MIB):
         scene.add_container()

@@ -1,4 +1,4 @@
-"""Trials: a scene apart, then judged."""
+"""Trials: faults in a separate scene, then judged."""
 
 import math
 from collections.abc import Callable
@@ -15,13 +15,13 @@ from tools.faults.service import S, Service
 from tools.faults.strikes.runs import Run
 
 GOOD: Final[dict[str, JsonValue]] = {"epochs": 1, "batch_size": 32, "deterministic": False}
-"""What makes a job short."""
+"""Fields that make a job short."""
 Trial = Callable[[S, Random], Verdict]
 """Does something bad in a scene without containers, and judges."""
 
 
 def alone(trial: Trial[S]) -> Run[S]:
-    """Return a run that gives a trial a scene of its own."""
+    """Return a run that gives a trial a separate scene."""
 
     def run(service: Service[S], random: Random) -> Verdict:
         with service.fresh() as scene:
@@ -35,7 +35,7 @@ def alone(trial: Trial[S]) -> Run[S]:
 
 
 def finished(scene: Scene, job: Job) -> Verdict:
-    """Wait for the end of a job and judge it; training that was lost is not asked for."""
+    """Wait for the end of a job and judge it; lost training does not count."""
     scene.await_end(job)
     return replace(scene.verdict(job, math.inf), lost_s=None, takeover_s=None)
 
@@ -46,6 +46,6 @@ def judged(scene: Scene, job: Job) -> Verdict:
 
 
 def worker_problems(scene: Scene) -> list[str]:
-    """Return whether the worker ended, whom only its jobs concern."""
+    """Return a sentence where the worker ended: the fault must end its jobs alone."""
     ends = len(scene.container.exits)
     return [f"the worker ended {ends} times"] if ends else []

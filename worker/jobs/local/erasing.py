@@ -22,7 +22,7 @@ from worker.jobs.local.importing import catalogs, jobs_that_need
 from worker.models.store import open_store
 
 MOST_NAMED: Final = 20
-"""Jobs and models that are named; all are counted."""
+"""Most jobs and models that are named; all are counted."""
 
 
 class SampleUse(BaseModel):
@@ -33,21 +33,21 @@ class SampleUse(BaseModel):
     dataset: str
     """The version, as `photos@2`."""
     sha256: str
-    """Of the content in which the sample has this number."""
+    """SHA-256 of the content in which the sample has this number."""
     sample: int
     label: str
     side: str
     """train, validation or test."""
     versions: tuple[str, ...]
-    """Of the data set, that have the same picture."""
+    """Versions of the data set that have the same picture."""
     elsewhere: tuple[str, ...]
-    """Versions of other data sets that have it, and that keep it."""
+    """Versions of other data sets that have the picture, and that keep it."""
     active_jobs: tuple[str, ...]
-    """Jobs that wait or run, on one of the versions; up to 20 are named."""
+    """Jobs on the data set that wait or run; up to 20 are named."""
     active: int | None
-    """Null: Redis does not answer."""
+    """Number of jobs that wait or run; null: Redis does not answer."""
     trained_jobs: tuple[str, ...]
-    """Finished jobs that were trained on one of them, whose models keep what they have learned."""
+    """Finished jobs that were trained on the data set, whose models keep what they have learned."""
     trained: int | None
     aliases: tuple[str, ...]
     """Models with names that were trained on the data set."""
@@ -58,7 +58,7 @@ def sample_use(reference: str, sample: int, settings: Settings) -> SampleUse:
 
     Raises:
         InvalidConfig: there is no such version or sample.
-        DatasetError: what is known of the samples of a version cannot be read.
+        DatasetError: the rows of a version's samples cannot be read.
     """
     catalog, shared = catalogs(settings)
     if shared is not None:
@@ -87,10 +87,10 @@ def sample_use(reference: str, sample: int, settings: Settings) -> SampleUse:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """What a deletion has done."""
+    """Result of a deletion."""
 
     versions: tuple[str, ...]
-    """Those that have changed."""
+    """Versions that have changed."""
     pending: int
     """Former contents that a process still reads; they go when it has ended."""
 
@@ -133,7 +133,7 @@ def erase_local(asked: Erasure, settings: Settings, check: Callable[[], None] = 
 
 
 def _holds(catalog: Catalog, version: Version, wanted: Sequence[Erased], fetch: Callable[[Version], None]) -> bool:
-    """Whether a version has one of these pictures; False where what is known of its samples is not to be had."""
+    """Whether a version has one of these pictures; False where the rows of its samples cannot be read."""
     try:
         fetch(version)
         return bool(is_erased(read_rows(catalog, version), wanted).any())

@@ -26,23 +26,23 @@ from worker.jobs.local.remote_source import fetch, is_url
 
 MAX_PROCESSES = 16
 MAX_JOBS = 10_000
-"""Jobs that are asked which data set they need."""
+"""Most jobs that are asked which data set they need."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is imported under which name."""
+    """An import to run: its source and the name of its data set."""
 
     name: str
     source: str
-    """A path, or a URL; of an upload the user's name of it."""
+    """Path or URL; for an upload, the user's name for it."""
     options: Options
     fetch: Callable[[Path, Callable[[], None]], Path] | None = None
-    """Of an upload: returns its path, fetched to the working directory where it is elsewhere."""
+    """Returns the path of an upload, fetched to the working directory where it is elsewhere; None: no upload."""
     upload: str = ""
-    """Its id: a continued import is of the same one."""
+    """Id of the upload: a continued import has the same one."""
     processes: int | None = None
-    """That decode; None: one for each processor."""
+    """Number of processes that decode; None: one for each processor."""
 
 
 def catalogs(settings: Settings) -> tuple[Catalog, SharedCatalog | None]:
@@ -86,7 +86,7 @@ def import_local(
 
 
 def alias_local(name: str, reference: str, settings: Settings) -> Version:
-    """Have a name stand for a version, or for the newest of another name; returns what it is now.
+    """Make a name an alias of a version, or of the newest of another name; return that version.
 
     Raises:
         InvalidConfig: the name is taken, or there is no such version.

@@ -1,4 +1,4 @@
-"""Labels that look wrong, for `preflight data issues` and the page; what was found is kept beside the store."""
+"""Labels that look wrong, for `preflight data issues` and the page; the findings are kept next to the store."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,17 +29,17 @@ class Search:
 
     dataset: str
     folds: int = FOLDS
-    """Trainings, each without a part of the samples."""
+    """Number of trainings, each without a part of the samples."""
     most: int = 1_000
-    """Samples that are listed."""
+    """Largest number of samples that are listed."""
     threads: int | None = None
-    """At most; None: one for each processor."""
+    """Largest number of threads; None: one for each processor."""
 
 
 def issues_local(
     asked: Search, settings: Settings, tell: Callable[[Progress], None], check: Callable[[], None] = lambda: None
 ) -> Issues:
-    """Find labels that look wrong; `tell` gets how far it is once it knows how long it takes.
+    """Find labels that look wrong; `tell` gets the progress once the time left is known.
 
     `check` is called several times a second, and ends the search by what it raises.
 
@@ -78,7 +78,7 @@ def issues_local(
 
 
 def _keep(found: Issues, sha256: str, settings: Settings) -> None:
-    """Write what was found beside the store, for the page."""
+    """Write the findings next to the store, for the page."""
     catalog, shared = catalogs(settings)
     write_atomically(catalog.issues(sha256), found.model_dump_json().encode())
     if shared is not None:

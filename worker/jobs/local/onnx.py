@@ -17,7 +17,7 @@ from worker.jobs.local.training import dataset_local
 
 
 def export_local(artifact: Path, target: Path | None, settings: Settings) -> str:
-    """Export a model to `target`, by default beside it, and return a sentence about the file.
+    """Export a model to `target`, by default in its directory, and return a sentence about the file.
 
     The export is compared with the model on the whole test set, which is prepared where necessary.
 

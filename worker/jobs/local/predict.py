@@ -18,12 +18,12 @@ from worker.config.settings import child_environment
 
 
 class PictureReading(BaseModel):
-    """What the network saw of a picture."""
+    """A picture as the network read it."""
 
     image: str
     """Base64 of a PNG: the image that the network read."""
     ink: Literal["dark", "light"] | None = None
-    """In relation to its paper; null: the picture was not read as a drawing."""
+    """Ink compared with its paper; null: the picture was not read as a drawing."""
     box: tuple[int, int, int, int] | None = None
     """Left, top, right and bottom of the drawing, pixels of the upright picture; right and bottom lie outside."""
     background_spread: float | None = None
@@ -36,16 +36,16 @@ class ImagePrediction(BaseModel):
     """Prediction for an image."""
 
     image: str
-    """Its path, as given."""
+    """Path of the image, as given."""
     label: int
     name: str
-    """Of the label."""
+    """Name of the label."""
     confidence: float
     """Probability of the label."""
     classes: list[str]
-    """Names of every label."""
+    """Name of every label."""
     probabilities: list[float]
-    """Of every label."""
+    """Probability of every label."""
     uncertain: bool | None
     """Whether the confidence lies below the model's measured threshold; null: the model has none."""
     reading: PictureReading

@@ -25,20 +25,20 @@ class ProfileReport(BaseModel):
     batch_size: int
     plan: Plan
     import_s: float
-    """Import of torch."""
+    """Seconds to import torch."""
     build_s: float
-    """Opening the data set, building the model and its optimizer."""
+    """Seconds to open the data set and to build the model and its optimizer."""
     warm_up: StepProfile
     """The first steps, apart from the others."""
     measured: StepProfile
     epoch_steps: int
     validation_samples: int
     validation_s: float
-    """Of all of them, by the first thousand."""
+    """Seconds to validate all of them, estimated from the first thousand."""
     median_step_s: float
     slowest_step_s: float
     disturbed: str
-    """What else was at work on the processors meanwhile; empty where nothing was."""
+    """Other work on the processors meanwhile; empty where there was none."""
 
     @property
     def samples_per_s(self) -> float:

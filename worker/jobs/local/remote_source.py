@@ -26,7 +26,7 @@ def is_url(source: str) -> bool:
 
 
 def fetch(url: str, allowed: Sequence[str], work: Path, check: Callable[[], None]) -> Path:
-    """Return the file or folder below `work` with what is at a URL.
+    """Fetch a URL, and return the file or folder below `work` with its contents.
 
     Raises:
         DatasetError: it is not below one of the `allowed` prefixes, is not there, or is too large.
@@ -66,7 +66,7 @@ def fetch(url: str, allowed: Sequence[str], work: Path, check: Callable[[], None
         if error.errno is not None and error.filename is not None:
             raise
         raise refuse(f"{redact_urls(url)} cannot be read ({describe_error(error)})") from error
-    except Exception as error:  # each client has errors of its own
+    except Exception as error:  # each client has its own errors
         raise refuse(f"{redact_urls(url)} cannot be read ({describe_error(error)})") from error
     (work / DONE).touch()
     return found

@@ -102,7 +102,7 @@ def prepare_dataset(context: JobContext, job: TrainJob) -> DatasetInfo:
 
 
 def _instead(name: str, data_dir: Path) -> str | None:
-    """Return what is in the data directory where the data set is not, or cannot be looked for; None: nothing is."""
+    """Return what the data directory holds instead of the data set, or why it is unreadable; None: nothing."""
     try:
         return explain_absence(name, data_dir)
     except UnreadableFolder as error:

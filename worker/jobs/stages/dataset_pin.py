@@ -17,7 +17,7 @@ from training.catalog.version import REFERENCE
 
 MAX_BYTES: Final = 128
 FILE: Final = "dataset"
-"""In the directory of a job."""
+"""Name of the file in the directory of a job."""
 
 
 class DatasetPin:
@@ -27,7 +27,7 @@ class DatasetPin:
         self._path = directory / FILE
 
     def get(self) -> str | None:
-        """Return the version that an earlier attempt used; None: none did."""
+        """Return the version that an earlier attempt used; None: none is kept."""
         with suppress(OSError, UnicodeError):
             return valid(read_text(self._path, MAX_BYTES).decode())
         return None

@@ -1,4 +1,4 @@
-"""Extras stage: what follows the result of a job, each with its event; where one fails, that is a warning."""
+"""Extras stage: work that follows the result of a job; each extra has its event, and its failure is a warning."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ from worker.jobs.stages.training import TrainingRun
 from worker.state.control import Interrupted
 
 ONNX_TIMEOUT: Final = 600.0
-"""For an ONNX export and its comparison with the model."""
+"""Time limit of an ONNX export and its comparison with the model, in seconds."""
 
 
 def _ask_for_onnx(context: JobContext, training: TrainingRun | None) -> dict[str, JsonValue] | None:
@@ -46,7 +46,7 @@ ONNX_FILE: Final = Extra(
 
 
 def known_extras(context: JobContext) -> dict[str, Extra]:
-    """Return what may follow a result here, by name and in order."""
+    """Return the extras that may follow a result here, by name and in order."""
     of_features = (extra for feature in context.features for extra in feature.extras(context.settings))
     return {extra.name: extra for extra in (ONNX_FILE, *of_features)}
 
@@ -61,7 +61,7 @@ def select_extras(context: JobContext, result: TrainResult, training: TrainingRu
 def without_told(
     context: JobContext, extras: Extras, events: Sequence[tuple[AnyEvent, TrainResult | None]]
 ) -> Extras:  # fmt: skip
-    """Return the extras without those whose events are among `events` of the attempt, which may outlive a kill."""
+    """Return the extras without those whose event is among `events` of the attempt, which may outlive a kill."""
     told: set[str] = set()
     for event, result in events:
         named = {extra.name for extra in known_extras(context).values() if _is_told(extra, event)}
@@ -77,7 +77,7 @@ def _is_told(extra: Extra, event: AnyEvent) -> bool:
 
 
 def inherited_extras(context: JobContext, result: TrainResult) -> Extras | None:
-    """Return what an earlier attempt that died left to do after the result; None where it recorded nothing."""
+    """Return the extras that an earlier attempt left to do when it died; None where it recorded none."""
     job = context.paths.job
     for attempt in pending_attempts(job):
         pending = read_pending(job, attempt)
@@ -90,9 +90,9 @@ def inherited_extras(context: JobContext, result: TrainResult) -> Extras | None:
 
 
 def add_extras(context: JobContext, extras: Extras) -> Extras:
-    """Do what is left, in order; return what is left then: an extra to be tried again later, and those after it.
+    """Do the extras that are left, in order; return those left then: one to be tried again later, and those after it.
 
-    What no feature of this worker knows, or its settings do not ask for any more, is left out.
+    Extras that no feature of this worker knows, or that its settings do not ask for any more, are left out.
 
     Raises:
         Interrupted, Superseded: from the job's control; no try was spent.

@@ -21,7 +21,7 @@ GIB: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class FetchRequest:
-    """Which data set is needed."""
+    """Request for the data set that a job needs."""
 
     dataset: str
 
@@ -30,7 +30,7 @@ REQUEST = TypeAdapter(FetchRequest)
 
 
 def run(request: FetchRequest, journal: JournalWriter, should_stop: StopFlag) -> None:  # noqa: ARG001 - every child's signature
-    """Fetch what is missing, and record `done` with the version that is meant."""
+    """Fetch the missing files, and record `done` with the version that the request means."""
     settings = load()
     catalog = Catalog(settings.data_dir)
     shared = SharedCatalog(settings.dataset_url or "", catalog)

@@ -6,11 +6,11 @@ from training.group import Seat
 
 
 class Group:
-    """A group of workers. This one is the worker alone."""
+    """A group of workers. This class stands for one worker alone."""
 
     @property
     def workers(self) -> int | None:
-        """Workers that train the job now; None: it asks for no others."""
+        """Number of workers that train the job now; None: the job asks for no others."""
         return None
 
     def seat(self) -> Seat | None:
@@ -24,8 +24,8 @@ class Group:
         """Note a record of the training process; raises `RestartTraining`."""
 
     def survives(self, error: PreflightError) -> bool:  # noqa: ARG002 - the interface
-        """Whether the training goes on without the group, which `error` ended; raises `GroupShort`."""
+        """Whether the training continues without the group, which `error` ended; raises `GroupShort`."""
         return False
 
     def close(self) -> None:
-        """Let the members go."""
+        """Release the members."""

@@ -22,7 +22,7 @@ from worker.models.references import find_directory
 from worker.models.store import open_store
 
 FILE: Final = "parent.json"
-"""In the directory of a job: the model that its first attempt found."""
+"""Name of the file, in the directory of a job, with the model that its first attempt found."""
 MAX_BYTES: Final = 4096
 FIELD: Final = "init_from"
 
@@ -33,14 +33,14 @@ class Parent:
 
     lineage: Lineage
     directory: Path
-    """Of its artifact; perhaps gone by now."""
+    """Directory of its artifact; perhaps gone by now."""
     mean: float
-    """Of the pixels that it was trained on, as `ModelInput` has it; fine-tuning keeps both."""
+    """Mean of the pixels that it was trained on, as `ModelInput` has it; fine-tuning keeps both mean and `std`."""
     std: float
 
     @property
     def weights(self) -> InitialWeights:
-        """What the training process reads."""
+        """The initial weights, for the training process."""
         return InitialWeights(directory=self.directory, model_sha256=self.lineage.model_sha256)
 
 

@@ -1,4 +1,4 @@
-"""Pending extras: what follows a result, in a file beside the attempt's spool until it is done."""
+"""Pending extras: work that follows a result, in a file next to the attempt's spool until it is done."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,14 +20,14 @@ MAX_TRIES: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class Extras:
-    """What follows the result of an attempt."""
+    """Work that follows the result of an attempt."""
 
     result: TrainResult
-    """With the fields of the extras so far."""
+    """The result, with the fields of the extras done so far."""
     left: tuple[str, ...]
-    """Names of extras in their order: what is uploaded has the files of the others."""
+    """Names of the extras still to do, in order: an upload includes the files of earlier ones."""
     requests: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
-    """What each extra is to do, by its name."""
+    """Request of each extra, by its name."""
     tries: int = 0
     """Times that the first of `left` was begun."""
 
@@ -58,12 +58,12 @@ RECORD: Final = TypeAdapter(PendingExtras)
 
 
 class ExtrasStore:
-    """Keeps the extras of an attempt. This one forgets them: a job without Redis has nobody who would do them later."""
+    """Keeps the extras of an attempt. This class keeps nothing: without Redis no other process would do them later."""
 
     max_tries = 1
 
     def save(self, extras: Extras) -> bool:  # noqa: ARG002 - the signature of all stores
-        """Keep what is left; returns whether another process will find it."""
+        """Keep the extras that are left; return whether another process will find them."""
         return False
 
 
@@ -79,7 +79,7 @@ class ExtrasFile(ExtrasStore):
         self._request = request
 
     def save(self, extras: Extras) -> bool:
-        """Keep what is left, on disk when this returns; returns False, and logs why, where that failed."""
+        """Keep the extras that are left, on disk on return; return False, and log why, where that failed."""
         if not extras.left:
             self._path.unlink(missing_ok=True)
             return False

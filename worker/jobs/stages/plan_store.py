@@ -18,7 +18,7 @@ MAX_PLAN_BYTES: Final = 16 * 1024
 
 
 class PlanStore:
-    """Keeps the plan of a job for its later attempts. This one forgets it: a job without Redis has its checkpoints."""
+    """Keeps the plan of a job for its later attempts. This class keeps nothing: without Redis there are checkpoints."""
 
     def get(self) -> Plan | None:
         """Return the stored plan."""
@@ -38,7 +38,7 @@ class RedisPlanStore(PlanStore):
         self._heartbeat = heartbeat
 
     def get(self) -> Plan | None:
-        """Return the plan of an earlier attempt, once Redis is available; None for one of another version."""
+        """Return the plan of an earlier attempt, once Redis is available; None for a plan of another version."""
         stored = retry_until_available(
             lambda: read_value(self._connection, self._key, MAX_PLAN_BYTES),
             "read the plan of earlier attempts",
@@ -50,7 +50,7 @@ class RedisPlanStore(PlanStore):
             return None
 
     def put(self, plan: Plan) -> None:
-        """Store the plan; where Redis is away, the first checkpoint does."""
+        """Store the plan; while Redis is away, only the first checkpoint keeps it."""
         try:
             self._connection.set(self._key, PLAN.dump_json(plan), ex=self._ttl)
         except RedisError as error:

@@ -32,7 +32,7 @@ from worker.jobs.stages.payloads import (
 )
 
 SAME_CONTAINER_FIELDS: Final = ("cores", "quota", "memory_bytes")
-"""A plan is reused where these resources are those under which it was chosen."""
+"""Resources that must be those under which a plan was chosen, for the plan to be reused."""
 
 PREDICTION = TypeAdapter(Prediction)
 
@@ -41,7 +41,7 @@ def detect_resources(context: JobContext) -> Resources:
     """Detect the limits of the container and emit them."""
     found = detect(shares=context.settings.shares)
     if context.server is not None and found.working_set_bytes is not None:
-        # Its children share this memory, which is a part of theirs already.
+        # The children of the server share this memory, which is a part of theirs already.
         used = max(0, found.working_set_bytes - context.server.shared_bytes())
         found = replace(found, working_set_bytes=used)
     found = context.processors.remaining(found)
@@ -87,7 +87,7 @@ def select_plan(
 
 
 def _fit_shared_memory(context: JobContext, plan: Plan, spec: TrainSpec, store: DatasetInfo) -> Plan:
-    """Return a plan whose loader workers have room for their batches; warn where it is another one."""
+    """Return a plan whose loader workers have room for their batches; warn where it differs from `plan`."""
     fitting, warning = fit_shared_memory(plan, spec.batch_size * sample_bytes(store), shared_memory_bytes())
     if warning is not None:
         context.warn(warning)

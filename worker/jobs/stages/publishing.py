@@ -25,7 +25,7 @@ def publish_model(context: JobContext) -> None:
     """Put the staged model in place.
 
     Raises:
-        ArtifactError: that failed, or the model of a later attempt is there.
+        ArtifactError: the model could not be put in place, or that of a later attempt is there.
         Interrupted, Superseded: from the job's control.
     """
     context.control.assert_current()
@@ -59,7 +59,7 @@ def recover_published(context: JobContext, job: TrainJob) -> Finished | None:
             try:
                 kept = PLAN.validate_json(json.dumps(in_one_process(plan, job.spec().batch_size)))
             except ValidationError:
-                return None  # of another version
+                return None  # the plan is of another version
             if not claim_artifact(paths.artifact, paths.staged, manifest, context.attempt, context.control.check):
                 return recover_published(context, job)  # another attempt has just replaced it
             figures = {

@@ -9,7 +9,7 @@ EVENTS_BY_RECORD: Final = {
     "progress": "progress", "epoch": "epoch_done", "prediction": "prediction_checked", "profile": "training_profile",
     "adapted": "plan_adapted", "model": "model_built",
 }  # fmt: skip
-"""Records whose payload is that of an event."""
+"""Types of events, by the kind of record that has the same payload."""
 
 
 class RecordForwarder:

@@ -61,7 +61,7 @@ class TrainingRun:
     _frugal: bool = field(default=False, init=False)
     """Whether memory ran out before."""
     _was_alone: bool = field(default=False, init=False)
-    """Whether it waited for other jobs to end, after memory ran out while they shared it."""
+    """Whether the training has waited for other jobs to end, after memory ran out while they shared it."""
 
     def __post_init__(self) -> None:
         self.plan = self.choice.plan
@@ -183,7 +183,7 @@ class TrainingRun:
         self._emit_share()
 
     def _emit_share(self) -> None:
-        """Emit what the job has of the processors, where another job has come or gone."""
+        """Emit the job's share of the processors, where another job has come or gone."""
         found = self.context.processors.look()
         if found is not None:
             self.context.emit("processors_shared", {
@@ -217,7 +217,7 @@ class TrainingRun:
     def _wait_alone(self, error: OutOfMemory) -> bool:
         """Wait until no other job runs here, where one did: it may be the one that took the memory.
 
-        Returns whether the training is to be tried again as it was, which it is once.
+        Returns whether to try the training again unchanged, which is done once.
         """
         share = self.context.processors
         if not share.had_others or self._was_alone:

@@ -1,1 +1,1 @@
-"""Imports beside the jobs of a worker, each in a process of its own at idle priority."""
+"""Imports by a worker, each in a separate process, which has idle priority while a job runs."""

@@ -1,7 +1,7 @@
-"""The process of one import: `preflight data add` for what was uploaded, with its progress in Redis.
+"""The process of one import: `preflight data add` for an upload, with its progress in Redis.
 
-Killed, it leaves what it has decoded and an open record, so that the next one goes on. Arguments: the id, the name of
-the worker, the number of processes that decode, the priority, and the id of the parent with which it dies.
+A killed one leaves the decoded samples and an open record, from which the next one resumes. Arguments: the id, the name
+of the worker, the number of processes that decode, the priority, and the id of the parent with which it dies.
 """
 
 import os
@@ -44,18 +44,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 BEAT_SECONDS: Final = 1.0
-"""Between two renewals of the lease."""
+"""Seconds between two renewals of the lease."""
 TELL_SECONDS: Final = 0.5
-"""Between two states that say nothing but how far it is."""
+"""Seconds between two states that differ in progress only."""
 MAX_ATTEMPTS: Final = 4
-"""Processes that may die at one import."""
+"""Processes that may die at one import before it is refused."""
 INSTEAD: Final = {
     kind: f"use `preflight data {command}`"
     for kind, command in (
         ("import", "add"), ("remove", "remove"), ("relabel", "relabel"), ("erase", "erase"), ("issues", "issues")
     )
 }  # fmt: skip
-"""What to do where a process with its bound of memory cannot do it."""
+"""Remedy where a process with limited memory cannot do the work, by kind of import."""
 PAUSED: Final = "the worker stopped; the import goes on where it was"
 
 
@@ -70,7 +70,7 @@ class ImportRun:
         self, imports: Imports, uploads: Uploads, settings: Settings, stop: StopSignal, owner: str,
         publish: Callable[[], None],
     ) -> None:  # fmt: skip
-        """Run an import of `imports` as `owner`, until `stop`; `publish` says in Redis which data sets are here."""
+        """Run an import of `imports` as `owner`, until `stop`; `publish` lists this worker's data sets in Redis."""
         self._imports, self._uploads, self._settings, self._stop = imports, uploads, settings, stop
         self._owner, self._publish = owner, publish
         self._began = time.monotonic()
@@ -101,7 +101,7 @@ class ImportRun:
         return True
 
     def _do(self, processes: int) -> dict[str, object]:
-        """Do what was asked for; returns the fields of the last state."""
+        """Do the work of the import's kind; return the fields of the last state."""
         try:
             match self._state.kind:
                 case "remove":
@@ -131,7 +131,7 @@ class ImportRun:
         return {"status": "finished", **found}
 
     def _discard(self) -> None:
-        """Remove what was uploaded."""
+        """Remove the upload."""
         if self._state.stored:
             self._uploads.remove(self._state.stored)
 
@@ -160,7 +160,7 @@ class ImportRun:
         asked = Erasure(self._state.name, options["sha256"], (int(options["sample"]),), options.get("by", "http"))
 
         def keep_alive() -> None:
-            with suppress(Cancelled):  # what is begun is done: some versions have changed already
+            with suppress(Cancelled):  # a deletion that has begun is completed: some versions have changed already
                 self.check()
 
         return {"stage": "deleted", "message": str(erase_local(asked, self._settings, keep_alive))}
@@ -198,7 +198,7 @@ class ImportRun:
             is_held = self._imports.hold(self._state.import_id, self._owner)
             is_cancelled = self._imports.is_cancelled(self._state.import_id)
         except RedisError:
-            return  # it goes on; the next beat may reach it
+            return  # the import continues; the next beat may reach Redis
         if not is_held:
             raise Superseded
         if is_cancelled:
@@ -250,7 +250,7 @@ def _value(name: str, text: str) -> object:
 
 
 def main() -> None:
-    """Run the import that the arguments name; exit code `EX_TEMPFAIL`: it goes on later."""
+    """Run the import that the arguments name; exit code `EX_TEMPFAIL`: it is resumed later."""
     import_id, worker, decoders, priority, parent = sys.argv[1:]
     die_with_parent(int(parent))
     if priority == IDLE:

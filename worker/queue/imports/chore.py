@@ -1,7 +1,7 @@
 """Imports as a chore of a worker, idle or busy: one process at a time, where this machine reaches the upload.
 
-An idle worker begins at once. A busy one begins at idle priority where there is room beside its job; else the import
-waits, which its state says, for this worker to be idle or for another one.
+An idle worker begins at once. A busy one begins at idle priority where its job leaves room; else the import waits, as
+its state says, until this worker is idle or another one takes it.
 """
 
 import os
@@ -28,7 +28,7 @@ PAUSE: Final = 5.0
 """Seconds after which an import that this worker cannot run now is looked at again."""
 SWEEP_INTERVAL: Final = 600.0
 KEPT_SECONDS: Final = 86_400.0
-"""For which what was uploaded is kept after it was refused."""
+"""Seconds for which an upload is kept after its import was refused."""
 STOP_TIMEOUT: Final = 2.0
 MAX_PROCESSES: Final = 16
 
@@ -37,14 +37,14 @@ class ImportsChore:
     """Runs the imports of a queue."""
 
     def __init__(self, connection: Redis, queue: str, settings: Settings, worker: str, *, is_companion: bool) -> None:
-        """Look after the imports of `queue` in the name of `worker`; beside a companion there is a job always."""
+        """Look after the imports of `queue` in the name of `worker`; a companion counts as busy at any time."""
         self._is_companion = is_companion
         self._imports = Imports(connection, queue, settings.state_ttl)
         self._settings = settings
         self._worker = worker
         self._process: subprocess.Popen[bytes] | None = None
         self._is_idle_priority = False
-        """Of the process."""
+        """Whether the process has idle priority."""
         self._open = False
         self._next_look = 0.0
         self._next_sweep = time.monotonic() + SWEEP_INTERVAL
@@ -52,11 +52,11 @@ class ImportsChore:
 
     @property
     def key(self) -> str:
-        """The key that is there while an import is open."""
+        """The key that exists while an import is open."""
         return self._imports.key
 
     def note(self, *, opened: bool) -> None:
-        """Take the answer whether `key` is there."""
+        """Note whether `key` exists."""
         self._open = opened
 
     def due(self) -> bool:
@@ -89,7 +89,7 @@ class ImportsChore:
         return self._is_running()
 
     def stop(self) -> None:
-        """End the process; the import goes on elsewhere."""
+        """End the process; the import continues elsewhere."""
         if self._process is None:
             return
         self._process.terminate()
@@ -117,28 +117,28 @@ class ImportsChore:
                 with held_back():
                     self._process = subprocess.Popen(
                         [*command, str(os.getpid())], env=service_environment(self._settings), stdin=subprocess.DEVNULL,
-                        start_new_session=True,  # of which it may lower the priority
+                        start_new_session=True,  # whose priority it may lower
                     )  # fmt: skip
             except OSError as error:
                 self._log.warning("import_retry", message=f"no process could be started ({error.strerror})")
             return
 
     def _must_end(self) -> bool:
-        """Whether the process has to end for a job: it takes its memory, or has not begun at idle priority.
+        """Whether the process has to end for a job: it takes the job's memory, or has not begun at idle priority.
 
-        It goes on beside the job where that has room for it.
+        Else it continues while the job runs.
         """
         return not self._is_idle_priority or must_give_way(detect(shares=self._settings.shares))
 
     def _is_here(self, state: ImportState) -> bool:
-        """Whether this worker reaches what was uploaded."""
+        """Whether this worker reaches the upload."""
         if not state.stored:
             return True
         try:
             return open_uploads(self._settings).has(state.stored)
         except PreflightError:
             return False
-        except Exception as error:  # clients of stores have errors of their own
+        except Exception as error:  # clients of stores have their own errors
             self._log.warning("uploads_unreachable", message=f"the store of uploads does not answer ({error})")
             return False
 

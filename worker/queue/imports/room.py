@@ -1,4 +1,4 @@
-"""Whether an import has room beside a job, and the bounds of its process."""
+"""Room for an import while a job runs, and the bounds of its process."""
 
 import resource
 from pathlib import Path
@@ -10,9 +10,9 @@ MEMORY: Final = 1 << 30
 """Bytes that the process of an import, and each of the processes that decode for it, may have beyond their start."""
 MIN_CORES: Final = 2
 IDLE, USUAL = "idle", "usual"
-"""Priorities of the process: beside a job, and without one."""
+"""Priorities of the process: while a job runs, and without one."""
 LEAST_FREE: Final = 256 << 20
-"""Bytes of memory below which an import beside a job ends, and goes on later."""
+"""Bytes of free memory below which an import ends while a job runs; it is resumed later."""
 
 
 def may_begin_beside(resources: Resources) -> bool:
@@ -22,7 +22,7 @@ def may_begin_beside(resources: Resources) -> bool:
 
 
 def must_give_way(resources: Resources) -> bool:
-    """Whether an import beside a job has to end, so that the job has the memory."""
+    """Whether an import has to end so that the job that runs has the memory."""
     return resources.headroom_bytes < LEAST_FREE
 
 

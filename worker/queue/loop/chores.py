@@ -43,7 +43,7 @@ class Chores:
     ) -> None:  # fmt: skip
         """Look after the queue of `worker`; `with_scheduler`: enqueue its scheduled jobs, too.
 
-        What fails of it is taken again later each time, by `parts`, and shown in the worker's record.
+        `parts` retries a chore that fails, later each time; the worker's record shows which ones fail.
         """
         self._parts = parts
         self._shown_failures = ""
@@ -66,7 +66,7 @@ class Chores:
         self.extras = PendingExtrasChore(worker.settings, partial(fork_for_extras, worker, standby))
 
     def step(self, exist: int) -> bool:
-        """Do what is due; returns whether there is something to maintain.
+        """Take a step of each chore that is due; return whether there is something to maintain.
 
         `exist` counts the maintainer's watched keys. Raises `redis.exceptions.RedisError`.
         """
@@ -82,7 +82,7 @@ class Chores:
         return has_work
 
     def maintain(self, exist: int, *, running: str | None = None) -> bool:
-        """Do what is due for the queue, if this worker is a maintainer; which runs the job `running`; as `step`."""
+        """Maintain the queue, if this worker is a maintainer; it runs the job `running`. Return and raise as `step`."""
         has_work = self._parts.step("Maintainer", partial(self.maintainer.look, exist), False, passes=is_outage)
         if has_work:
             self._do(
@@ -92,12 +92,12 @@ class Chores:
         return has_work
 
     def look_after_imports(self, *, opened: bool) -> None:
-        """Do what is due for imports while a job runs; `opened`: their key is there. As `step`."""
+        """Take a step of the imports, if due, while a job runs; `opened`: their key exists. Raises as `step`."""
         self.imports.note(opened=opened)
         self._do((self.imports, partial(self.imports.step, busy=True)))
 
     def _do(self, *chores: tuple[Chore, Callable[[], None]]) -> None:
-        """Do what is due; a bug in a chore must not keep jobs waiting."""
+        """Take the steps that are due; a bug in a chore must not keep jobs waiting."""
         for chore, step in chores:
             self._parts.step(type(chore).__name__, partial(self._take, chore, step), None, passes=is_outage)
 
@@ -120,7 +120,7 @@ class Chores:
         return self.cleaner.due() or self.extras.remain(seconds) or self.imports.remain(seconds)
 
     def release(self) -> None:
-        """Let other workers do what this one did for the queue; raises `redis.exceptions.RedisError`."""
+        """Let other workers maintain the queue instead of this one; raises `redis.exceptions.RedisError`."""
         self.scheduler.stop()
         self.maintainer.release()
 

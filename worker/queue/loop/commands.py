@@ -15,7 +15,7 @@ from worker.config.settings import Settings
 
 MAX_COMMAND_BYTES: Final = 4096
 MAX_COMMANDS: Final = 100
-"""Read between two steps of the worker, however many come."""
+"""Most commands that are read between two steps of the worker."""
 
 
 class Commands:
@@ -37,7 +37,7 @@ class Commands:
         self._subscription.subscribe(self._channel)
 
     def handle(self) -> None:
-        """Handle what has come: `shutdown` is a SIGTERM, to stop a job a cancellation."""
+        """Handle the commands that have come: `shutdown` sends a SIGTERM, one to stop a job cancels it."""
         for _ in range(MAX_COMMANDS):
             message = self._subscription.get_message(timeout=0)
             if message is None:

@@ -1,4 +1,4 @@
-"""What this worker has and takes, published in Redis: forms and `preflight enqueue` run where only the client is."""
+"""Data sets, models and limits of this worker in Redis: forms and `preflight enqueue` run where only the client is."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -18,9 +18,9 @@ from worker.admission.limits import limits_of
 from worker.config.settings import Settings
 
 INTERVAL: Final = 20.0
-"""Seconds between two looks at what was imported."""
+"""Seconds between two looks at the data sets."""
 RENEWAL: Final = 120.0
-"""Seconds after which what is unchanged is published again: somebody may have emptied Redis."""
+"""Seconds after which unchanged facts are published again: somebody may have emptied Redis."""
 
 
 class DatasetsChore:
@@ -43,7 +43,7 @@ class DatasetsChore:
         return time.monotonic() >= self._next_look
 
     def step(self) -> None:
-        """Publish what there is; raises `redis.exceptions.RedisError`."""
+        """Publish data sets, models and limits where they have changed; raises `redis.exceptions.RedisError`."""
         found = {name: self._described(name) for name in known_datasets(self._settings.data_dir)[:MOST]}
         limits, moment = limits_of(self._settings), time.monotonic()
         if (found, limits) != self._published or moment >= self._next_renewal:
@@ -89,7 +89,7 @@ class DatasetsChore:
             yield f"{MODEL}{name}", Offered(at=now).model_dump_json(exclude_none=True)
 
     def _described(self, name: str) -> Facts | None:
-        """Return what a data set holds; that of a version is read again where samples of it were deleted."""
+        """Return the facts of a data set; those of a version are read again where samples of it were deleted."""
         data_set, _, number = name.partition("@")
         written = 0
         with suppress(OSError):

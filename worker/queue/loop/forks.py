@@ -9,7 +9,7 @@ from worker.queue.work_horse import WorkHorse
 
 
 def fork_for_extras(worker: WorkerContext, standby: Standby, job_id: str, beside: bool) -> WorkHorse | None:
-    """Start a work-horse for the extras of a job, `beside` the next one or not; None: no process could be started."""
+    """Start a work-horse for a job's extras; None: no process could start. `beside`: the next job may run meanwhile."""
     server = None if beside else standby.server  # its children have its priority
     extras = LateExtras(worker, job_id, server, beside=beside)
     horse = WorkHorse(job_id, extras.run, worker.stop, lambda: True, standby.make_room, timeout=-1)

@@ -23,7 +23,7 @@ class IdleHost:
 
     @property
     def server(self) -> ForkServer | None:
-        """Forks what the processes start; None: they are fresh interpreters."""
+        """Server that forks the children of the processes; None: they are fresh interpreters."""
         return self._standby.server
 
     def prepare_idle(self) -> None:

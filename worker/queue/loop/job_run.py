@@ -67,7 +67,7 @@ class JobRunner:
             Supervisor(self._worker, execution, job, self._standby.server).run()
 
         self._standby.prepare()
-        build_events()  # beside torch's import, once for all jobs
+        build_events()  # while torch is imported, once for all jobs
         self._horse = WorkHorse(
             job.job_id, supervise, self._worker.stop,
             lambda: self._heartbeat(lambda: self._records.renew_execution(job.rq_job, job.job_id, execution)),

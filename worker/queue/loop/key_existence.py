@@ -8,7 +8,7 @@ from dataclasses import dataclass
 class KeyExistence:
     """The keys of one EXISTS, which counts a key as often as it is named.
 
-    The keys in `single` are told apart: each is named more often than all that follow it together.
+    The keys in `single` are distinguished: each is named more often than all that follow it together.
     """
 
     single: Sequence[str]
@@ -16,7 +16,7 @@ class KeyExistence:
 
     @property
     def names(self) -> Sequence[str]:
-        """What EXISTS is asked for."""
+        """Arguments of EXISTS."""
         return [*(key for key, weight in zip(self.single, self._weights, strict=True) for _ in range(weight)),
                 *self.others]  # fmt: skip
 

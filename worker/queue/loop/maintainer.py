@@ -1,6 +1,6 @@
 """Maintainers: the few workers that look after a queue for all, whether they run a job or not.
 
-They observe leases, enqueue scheduled jobs and release dependents. Several do, on several hosts where there are, so
+They observe leases, enqueue scheduled jobs and release dependents. Several do so, on several hosts where there are, so
 that the death of one delays nothing: the others have observed all the time. Nothing depends on their number for its
 correctness: each step is safe when two take it.
 """
@@ -17,7 +17,7 @@ from preflight.redis import keys
 from preflight.redis.lua import run_script
 
 MAINTAINERS: Final = 3
-"""Of a queue; as many again where some of its workers run without a scheduler."""
+"""Number of maintainers of a queue; as many again where some of its workers run without a scheduler."""
 PLACE_SECONDS: Final = 25.0
 """Seconds after which the place of a maintainer that died is free."""
 RENEWAL_INTERVAL: Final = 10.0
@@ -32,7 +32,7 @@ class Maintainer:
     """Whether one worker is a maintainer. Its methods raise `redis.exceptions.RedisError`, and may be called again."""
 
     def __init__(self, connection: Redis, queue: Queue, worker: str, *, with_scheduler: bool) -> None:
-        """Try for a place in the name of `worker`; those without a scheduler have places of their own."""
+        """Try for a place in the name of `worker`; those without a scheduler have separate places."""
         self._connection = connection
         self._worker = worker
         self._host = worker.rsplit(".", 2)[0]

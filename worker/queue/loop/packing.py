@@ -1,7 +1,7 @@
 """Packing of one worker: when it may take the next job, and companions that run jobs at the same time as its own.
 
-A companion is a fork of the worker that takes jobs like any worker. It begins when a job waits that pays beside those
-that run, and ends when none has come for a while; so an idle worker is one process.
+A companion is a fork of the worker that takes jobs like any worker. It begins when a job waits that is worth running
+together with the others, and ends when none has come for a while; so an idle worker is one process.
 """
 
 import os
@@ -30,20 +30,20 @@ LINGER_SECONDS: Final = 30.0
 STOP_TIMEOUT: Final = 30.0
 """Seconds that a companion gets to save its job when the worker stops."""
 JOIN_LOOK_SECONDS: Final = 0.05
-"""Between two looks whether companions have ended."""
+"""Seconds between two looks whether companions have ended."""
 CLAIMING_SECONDS: Final = 10.0
 """Seconds within which a job that was taken has its lease."""
 SEEN_SECONDS: Final = 3.0
-"""For which a lease that was there counts as there; it lasts 12 s by itself."""
+"""Seconds for which a lease that existed counts as existing; the lease itself lasts 12 s."""
 TURN_LOOK_SECONDS: Final = 0.25
-"""Between two looks whether the turn is free, which cost no command of Redis."""
+"""Seconds between two looks whether the turn is free, which cost no command of Redis."""
 MOST_WORKERS: Final = 250
-"""Of a queue, that are looked at."""
+"""Most workers of a queue that are looked at."""
 MAX_ID_BYTES: Final = 256
 
 
 class Packing:
-    """What one worker does so that jobs of its host share the processors."""
+    """The part of one worker that lets jobs of its host share the processors."""
 
     def __init__(self, worker: WorkerContext, run_companion: Callable[[], None] | None, *, is_companion: bool) -> None:
         """Pack the jobs of `worker`; None for `run_companion`: it starts no companions."""
@@ -60,7 +60,7 @@ class Packing:
             if settings.packs
             else None
         )
-        """None: one job runs at a time, and others of the host are not looked at."""
+        """Decides which jobs may begin; None: one job runs at a time, and others of the host are not looked at."""
         self._name, self._host = worker.name, keys.rq_worker(f"{socket.gethostname()}.")
         self._strangers, self._strangers_until = False, 0.0
         """Whether workers of this host train on their own, and until when that counts, by the monotonic clock."""
@@ -92,7 +92,7 @@ class Packing:
         if self.arbiter is None:
             return True
         if not self._take_turn(self.arbiter, seconds):
-            self.waits = True  # whoever has it may take a job, or find that one has to wait
+            self.waits = True  # the worker that has it may take a job, or find that one has to wait
             return False
         if not self.is_shared or self._allowed(self.arbiter) is not None:
             return True
@@ -127,7 +127,7 @@ class Packing:
             self._turn = None
 
     def begin(self, job: AdmittedJob) -> None:
-        """Enter a job that was taken."""
+        """Enter in the ledger a job that was taken."""
         if self.arbiter is None:
             return
         candidate = Candidate.of(job.request)
@@ -136,13 +136,13 @@ class Packing:
         self.free_turn()
 
     def begin_seat(self) -> None:
-        """Enter a seat in a group, which takes all processors: its plan was measured with them."""
+        """Enter in the ledger a seat in a group, which takes all processors: its plan was measured with them."""
         if self.arbiter is not None:
             self.arbiter.begin("", "", Candidate(is_group=True), self.arbiter.unmeasured())
             self.free_turn()
 
     def end(self) -> None:
-        """Take it out."""
+        """Remove the job or the seat from the ledger."""
         self.free_turn()
         if self.arbiter is not None:
             self.arbiter.end()
@@ -161,7 +161,7 @@ class Packing:
         if len(self._companions) + 1 >= arbiter.most_jobs:
             return
         if len(arbiter.running()) <= len(self._companions) or self._connection.exists(keys.RQ_SUSPENDED):
-            return  # one of them is idle, and takes it
+            return  # a companion is idle, and takes the job
         if self._allowed(arbiter) is None:
             return
         horse = WorkHorse("", self._run_companion, self._stop, lambda: True, lambda: None, timeout=-1)
@@ -246,7 +246,7 @@ class Packing:
         return permission
 
     def _candidate(self, raw_id: bytes) -> Candidate:
-        """Return what is known of a job that waits; whoever takes it says what is wrong with it."""
+        """Return the facts of a job that waits; the worker that takes it reports its errors."""
         try:
             job = fetch_job(raw_id, self._connection)
             (request,) = job.args

@@ -18,7 +18,7 @@ WorkerState = Literal["idle", "suspended", "busy"]
 
 
 class Presence:
-    """What RQ's tools see of one worker. Every method raises `redis.exceptions.RedisError`, and may be called again."""
+    """RQ's record of one worker. Every method raises `redis.exceptions.RedisError`, and may be called again."""
 
     def __init__(self, worker: Worker, connection: Redis, records: RqRecords, retry: RedisRetry) -> None:
         """Keep the record of `worker`, which RQ's methods write."""
@@ -29,9 +29,9 @@ class Presence:
         self._running: str | None = None
         """RQ's id of the job that runs."""
         self._is_idle = False
-        """Whether RQ's records say so."""
+        """Whether RQ's records show the worker as idle."""
         self._is_suspended = False
-        """As of the last check between two jobs."""
+        """Whether the worker was suspended at the last check between two jobs."""
         self._next_heartbeat = 0.0
         self._log = structlog.get_logger("preflight")
 
@@ -49,11 +49,11 @@ class Presence:
         self._running, self._is_idle = rq_id, False
 
     def begin_seat(self) -> None:
-        """Note that the worker is about to sit down in a group: it is not idle until `show_idle`."""
+        """Note that the worker is about to take a seat in a group: it is not idle until `show_idle`."""
         self._is_idle = False
 
     def end_job(self) -> None:
-        """Note that it does not run any more."""
+        """Note that the job does not run any more."""
         self._running = None
 
     def heartbeat(self) -> None:
@@ -77,7 +77,7 @@ class Presence:
             self._is_idle = True
 
     def note_suspension(self, suspended: bool, burst: bool) -> None:
-        """Log and record where it changes whether `rq suspend` keeps this worker from taking jobs."""
+        """Log and record a change in whether `rq suspend` keeps this worker from taking jobs."""
         if suspended != self._is_suspended:
             self._connection.hset(self._worker.key, "state", "suspended" if suspended else "idle")
             self._is_suspended = suspended

@@ -27,7 +27,7 @@ class SharedKeysWatch:
         self._next_look = 0.0
         self._next_check = 0.0
         self.has_rate_limits = False
-        """As of the last look."""
+        """Whether there were rate limits at the last look."""
 
     def due(self) -> bool:
         """Whether it is time for another look."""

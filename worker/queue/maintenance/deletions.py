@@ -1,7 +1,7 @@
 """Deletions: a maintainer deletes the records of a job that has ended, each worker the files on its disk.
 
-The id stays as a tombstone, for which admission looks. Models that an alias names are kept by the alias, as links of
-their own; a job whose model an alias stands for now is not deleted all the same: somebody uses it.
+The id stays as a tombstone, for which admission looks. An alias keeps its models as separate links; even so, a job
+whose model an alias stands for now is not deleted: somebody uses it.
 """
 
 import time
@@ -30,15 +30,15 @@ STEP_INTERVAL: Final = 0.5
 PAGE: Final = 50
 """Requests in one step."""
 REFUSAL_SECONDS: Final = 60.0
-"""For which the reason of a refusal can be read."""
+"""Seconds for which the reason of a refusal can be read."""
 MOST: Final = 50_000
-"""Tombstones, the newest."""
+"""Most tombstones that are kept, the newest."""
 KEPT_SECONDS: Final = 366 * 86_400
-"""For which a tombstone is kept."""
+"""Seconds for which a tombstone is kept."""
 LOOK_INTERVAL: Final = 30.0
 """Seconds between two looks at what other workers have deleted."""
 OVERLAP: Final = 60.0
-"""Seconds that are looked at twice: scores are of Redis's clock."""
+"""Seconds of deletions that are read twice: their scores are times of Redis's clock."""
 MAX_IDS: Final = 1000
 SCORED = TypeAdapter(list[tuple[bytes, float]])
 
@@ -111,12 +111,12 @@ class Deletions:
 RECORDS: Final[tuple[Callable[[str], str], ...]] = (
     keys.state, keys.events, keys.lifecycle, keys.result, keys.plan, keys.dataset, keys.notes, keys.cancel,
 )  # fmt: skip
-"""What goes of a job. Its fence stays until it expires, so that a frozen process of it writes nothing; so do the
-accepted messages, so that none serves twice."""
+"""Keys of a job that are deleted. Its fence stays until it expires, so that a frozen process of the job writes nothing;
+so do the accepted messages, so that none serves twice."""
 
 
 class DeletedFiles:
-    """The files of deleted jobs on this machine: models and checkpoints, be they deleted by another worker."""
+    """The files of deleted jobs on this machine: models and checkpoints, whichever worker deleted the job."""
 
     def __init__(self, connection: Redis, settings: Settings) -> None:
         self._connection = connection

@@ -1,6 +1,6 @@
-"""Pending extras as a chore: one work-horse at a time finishes what follows the results of jobs on this disk.
+"""Pending extras as a chore: one work-horse at a time finishes the extras of jobs on this disk.
 
-They run beside the next job where a core and memory are free, at idle priority; else that job waits for them.
+They run while the next job runs, where a core and memory are free, at idle priority; else that job waits for them.
 """
 
 import os
@@ -20,16 +20,16 @@ from worker.queue.work_horse import WorkHorse, describe_exit
 from worker.state.paths import JOBS
 
 SCAN_INTERVAL: Final = 60.0
-"""Seconds between two searches for extras that other workers left; those that failed are tried again as late."""
+"""Seconds between two searches for extras that other workers left; those that failed are tried again then."""
 STOP_TIMEOUT: Final = 2.0
-"""Seconds that the work-horse gets to keep what is left and to publish its events."""
+"""Seconds that the work-horse gets to keep the extras that are left and to publish its events."""
 
 
 class PendingExtrasChore:
     """Runs the extras of jobs that have ended, each job's in a work-horse."""
 
     def __init__(self, settings: Settings, fork: Callable[[str, bool], WorkHorse | None]) -> None:
-        """`fork` starts a work-horse for the extras of a job, beside the next one or not; None: it cannot now."""
+        """Start work-horses by `fork`, from a job's id and whether the next job may run meanwhile; None: it cannot."""
         self._shares = settings.shares
         self._jobs = settings.state_dir / JOBS
         self._fork = fork
@@ -72,7 +72,7 @@ class PendingExtrasChore:
         return self.join(seconds) or bool(self._waiting)
 
     def holds_back(self, seconds: float) -> bool:
-        """Wait at most `seconds` for extras beside which no job may run; returns whether they still run."""
+        """Wait at most `seconds` for extras that hold back the next job; return whether they still run."""
         return self.join(0 if self._beside else seconds) and not self._beside
 
     def join(self, seconds: float) -> bool:

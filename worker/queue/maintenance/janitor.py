@@ -23,7 +23,7 @@ from worker.state.worker_lock import DIRECTORY as WORKERS
 SWEEP_INTERVAL: Final = 600.0
 """Seconds from the end of a sweep to the next."""
 STEP_SECONDS: Final = 0.1
-"""Time of a step; a deletion is not interrupted."""
+"""Seconds of a step; a deletion is not interrupted."""
 MIN_AGE_SECONDS: Final = 3600.0
 """Minimum age of staged models, downloads and partial files; nothing resumes them."""
 TEMPORARY: Final = re.compile(r"\..+\.[a-z0-9_]{8}", re.ASCII)

@@ -1,4 +1,4 @@
-"""Late extras: finish what follows the result of a job, under the fence of the attempt that has ended."""
+"""Late extras: finish the extras of a job, under the fence of the attempt that has ended."""
 
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
@@ -32,7 +32,7 @@ from worker.state.paths import JOBS, open_paths
 from worker.state.spool import Spool
 
 LOCK: Final = "extras.lock"
-"""Beside the file of the extras: held while a process does them."""
+"""Lock file next to the file of the extras, held while a process does them."""
 FLUSH_TIMEOUT: Final = 1.0
 """Seconds for which interrupted extras wait for Redis to take their events; the rest stays in the spool."""
 T = TypeVar("T")

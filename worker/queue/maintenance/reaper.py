@@ -33,7 +33,7 @@ LEASE_TIMEOUT: Final = 12.0
 CLAIM_TIMEOUT: Final = 5.0
 """Seconds without a lease after which a job that was taken counts as lost."""
 MAX_CHECK_SECONDS: Final = 2.0
-"""Seconds of one check: garbage in the registry must not keep this worker from the next job."""
+"""Longest check, in seconds: garbage in the registry must not keep this worker from the next job."""
 MAX_CHECK_GAP: Final = 3 * CHECK_INTERVAL
 """Seconds between two checks after which earlier observations are dropped: this process was suspended."""
 
@@ -50,7 +50,7 @@ class Reaper:
     """Observes the leases of all jobs that were taken from a queue."""
 
     def __init__(self, connection: Redis, queue: Queue, on_poison: Callable[[PoisonMessage], None]) -> None:
-        """Observe jobs of `queue`; `on_poison` takes out what cannot be a job."""
+        """Observe jobs of `queue`; `on_poison` removes entries that cannot be jobs."""
         self._connection = connection
         self._queue = queue
         self._on_poison = on_poison
@@ -64,7 +64,7 @@ class Reaper:
     def check(self, dead_workers: frozenset[str] = frozenset(), *, own: str | None = None) -> None:
         """Reclaim jobs whose lease has not changed for too long, and at once those of `dead_workers`.
 
-        `own` is the job that this worker runs, by RQ's id: others judge that.
+        `own` is the job that this worker runs, by RQ's id: other workers judge it.
 
         Raises:
             redis.exceptions.RedisError: Redis does not answer; earlier observations are dropped.
@@ -82,7 +82,7 @@ class Reaper:
     def _observe_all(
         self, taken: Sequence[tuple[bytes, str]], dead_workers: frozenset[str]
     ) -> dict[tuple[bytes, str], LeaseObservation]:
-        """Observe jobs for `MAX_CHECK_SECONDS`, new ones first; what is left keeps its earlier observation."""
+        """Observe jobs for `MAX_CHECK_SECONDS`, new ones first; the others keep their earlier observations."""
         found: dict[tuple[bytes, str], LeaseObservation] = {}
         deadline = time.monotonic() + MAX_CHECK_SECONDS
         for key in sorted(taken, key=self._was_observed):

@@ -32,7 +32,7 @@ CLEANING_INTERVAL: Final = 600.0
 PAGE: Final = 250
 """Entries in one step, which takes a few milliseconds."""
 MAX_ENTRY_BYTES: Final = 1024
-"""Of an id in a registry, or of a worker's name; what is longer is dropped."""
+"""Largest id in a registry, or name of a worker, in bytes; longer ones are dropped."""
 MAX_FETCHED: Final = 20
 """Canceled jobs read in one step."""
 

@@ -23,7 +23,7 @@ SCHEDULE_INTERVAL: Final = 1.0
 LOCK_SECONDS: Final = 10
 """Seconds after which another worker takes over from a scheduler that died; RQ's own locks last 61 s."""
 LONGEST_LOCK_SECONDS: Final = 122
-"""Seconds of a lock that is respected, twice as many as RQ's: one for longer is no scheduler's."""
+"""Longest lock that is respected, in seconds, twice RQ's: a longer one is no scheduler's."""
 RATE_LIMIT_INTERVAL: Final = 30.0
 """Seconds between two looks at all rate limits: a job that was killed or cancelled frees its slot then."""
 PAGE: Final = 1000
@@ -49,7 +49,7 @@ class Scheduler:
         return time.monotonic() >= self._next_step
 
     def step(self) -> None:
-        """Enqueue what is due; raises `redis.exceptions.RedisError`, and may be repeated."""
+        """Enqueue the jobs that are due; raises `redis.exceptions.RedisError`, and may be repeated."""
         queue = self._queue
         held, enqueued, *limits = run_script(
             self._connection, "scheduling/enqueue_due", ANSWER,

@@ -1,1 +1,1 @@
-"""Packing: jobs of one host that run at the same time, and what each has of processors and memory."""
+"""Packing: jobs of one host that run at the same time, and the share of each in processors and memory."""

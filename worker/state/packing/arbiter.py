@@ -33,13 +33,13 @@ class Candidate:
     """The next job of the queue, as far as it is known."""
 
     kind: str | None = None
-    """None: it cannot be read, and is refused by whoever takes it."""
+    """Kind of job; None: the job cannot be read, and the worker that takes it refuses it."""
     is_group: bool = False
     """Whether several workers train it: it takes all processors of each."""
 
     @classmethod
     def of(cls, job: TrainJob) -> "Candidate":
-        """Return what is known of a request."""
+        """Return the candidate for a request."""
         spec = job.spec()
         kind = f"{spec.model} {spec.dataset} {spec.batch_size}{' deterministic' if spec.deterministic else ''}"
         return cls(kind=kind, is_group=job.workers != 1)
@@ -47,16 +47,16 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permission:
-    """That a job may begin, and why."""
+    """Permission for a job to begin, and the facts that it rests on."""
 
     beside: tuple[str, ...] = ()
-    """Jobs that run already."""
+    """Ids of the jobs that run already."""
     together: float | None = None
-    """Times as much as all do at the same time as one after the other; None: it runs alone."""
+    """Speed of all at the same time, relative to one after the other; None: the job runs alone."""
     most: int
-    """Threads that it can use, as far as that is known."""
+    """Threads that the job can use, as far as that is known."""
     speeds: Speeds = ()
-    """Of its kind, where it ran here before."""
+    """Speeds of its kind of job, where that ran here before."""
     memory_bytes: int
 
 
@@ -69,7 +69,7 @@ class Arbiter:
     ) -> None:  # fmt: skip
         """Decide for the worker `name` by `policy`; at most `most_jobs` run at a time; `look` finds the resources.
 
-        `runs`: whether the job of another worker still runs, as far as it can be told beyond the ledger.
+        `runs` finds, by other means than the ledger, whether the job of another worker still runs.
         """
         self._look = look
         self._runs = runs
@@ -78,11 +78,11 @@ class Arbiter:
         self._name = name
         self.ledger = Ledger(state_dir, look(), lambda: look().cores)
         self.share = ProcessorShare()
-        """Of the job that this worker runs."""
+        """Share of the job that this worker runs."""
 
     @property
     def most_jobs(self) -> int:
-        """How many jobs may run at a time here, by processors and memory."""
+        """Number of jobs that may run at a time here, by processors and memory."""
         found = self._look()
         limit = found.cores if self._most_jobs is None else self._most_jobs
         return max(1, min(found.cores, found.memory_bytes // LEAST_BYTES, limit))
@@ -109,8 +109,8 @@ class Arbiter:
     def decide(self, candidate: Candidate, has_strangers: Callable[[], bool] = lambda: False) -> Permission | None:
         """Return the permission to begin `candidate` now; None: it has to wait.
 
-        `has_strangers`: whether workers train here of which the ledger knows nothing. What they hold is left to them,
-        as they leave what this one holds; beside any other neighbour one training more has its own share of the time.
+        `has_strangers`: whether workers train here that are not in the ledger. The processors that foreign processes
+        hold are left to such workers, which do the same; any other neighbour shares its time with one more training.
         """
         running, found = self.running(), self._look()
         known = None if candidate.kind is None else self.ledger.known(candidate.kind)
@@ -145,7 +145,7 @@ class Arbiter:
         return Permission(most=found.cores, memory_bytes=memory)
 
     def begin(self, job_id: str, rq_id: str, candidate: Candidate, permission: Permission) -> None:
-        """Enter the job that this worker has taken; a ledger that cannot be written leaves it alone."""
+        """Enter in the ledger the job that this worker has taken; where that cannot be written, it shares nothing."""
         entry = Entry(
             name=self._name, job_id=job_id, rq_id=rq_id, number=0, kind=candidate.kind or "", most=permission.most,
             speeds=permission.speeds, memory_bytes=permission.memory_bytes, is_fixed=candidate.is_group,
@@ -162,7 +162,7 @@ class Arbiter:
                 )  # fmt: skip
 
     def end(self) -> None:
-        """Take the job out that this worker ran."""
+        """Remove from the ledger the job that this worker ran."""
         share, self.share = self.share, ProcessorShare()
         with suppress(OSError):
             share.release()
@@ -181,14 +181,14 @@ class Arbiter:
 def _free(running: Sequence[Entry], found: Resources) -> int:
     """Return the processors that no foreign process holds; 1 where no training has counted them yet.
 
-    Of what the trainings counted the least is taken: they saw in part what began or ended meanwhile.
+    The least count of the trainings is taken: counts include processes that began or ended meanwhile.
     """
     counted = [entry.foreign for entry in running if entry.foreign is not None]
     return max(1, min(found.cores, len(found.affinity) - round(min(counted)))) if counted else 1
 
 
 def _fits(running: Sequence[Entry], memory_bytes: int, found: Resources) -> bool:
-    """Whether a job of `memory_bytes` fits with the predicted peaks of those that run, and with what is in use now."""
+    """Whether a job of `memory_bytes` fits with the predicted peaks of those that run, and with the memory in use."""
     budget = SHORT * found.memory_bytes
     predicted = sum(entry.memory_bytes for entry in running)
     grows = sum(

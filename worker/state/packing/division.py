@@ -1,7 +1,7 @@
 """Division of processors among trainings: what each gets, and whether another one pays.
 
-The speed of a training is counted in that of the same training alone on all processors, so that the sum over all says
-how many times as much is done as one after the other.
+The speed of a training is relative to that of the same training alone on all processors, so that the sum over all is
+the speed of all together relative to one after the other.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ LEAST_ALONE: Final = 1 / 1.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What one training can use of the processors."""
+    """Processors that one training can use, and its speed on them."""
 
     most: int
     """Threads that its plan has; more are of no use to it."""
@@ -28,7 +28,7 @@ class Claim:
     is_fixed: bool = False
     """Whether it keeps `most` threads: it is deterministic, compiled, or a seat in a group."""
     least_share: float = 0.0
-    """Of its speed alone, below which it is not to fall."""
+    """Share of its speed alone below which it is not to fall."""
 
     def relative_speed(self, processors: int) -> float:
         """Return the speed on so many processors, 1 where it has all that it can use."""
@@ -38,11 +38,11 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """Processors of each training, and what all together do."""
+    """Processors of each training, and the speed of all together."""
 
     processors: tuple[int, ...]
     together: float
-    """Times as much as one after the other."""
+    """Speed of all together, relative to one after the other."""
 
 
 @cache
@@ -67,7 +67,7 @@ def divide(claims: tuple[Claim, ...], processors: int) -> Division | None:
                 if present is None or found[0] > present[0] + 1e-9:
                     after[used + count] = found
         best = after
-    # Of divisions that do the same, the one that leaves most processors idle.
+    # Among divisions that do the same, take the one that leaves most processors idle.
     usable = [each for each in best if each is not None]
     if not usable:
         return None

@@ -1,7 +1,7 @@
 """Ledger: which jobs share the processors of a host, in one file that the workers of a state directory change in turn.
 
 Each holder keeps a lock that the kernel frees when it dies, so an entry never outlives its process. Workers on other
-processors, and on another kernel that shares the volume, have a ledger of their own.
+processors, and on another kernel that shares the volume, have a separate ledger.
 """
 
 import fcntl
@@ -27,12 +27,12 @@ from worker.state.packing.division import Claim, divide_anyhow
 
 DIRECTORY: Final = "packing"
 LARGEST_FILE: Final = 1 << 20
-"""Bytes; an entry takes some 300."""
+"""Largest file, in bytes; an entry takes some 300."""
 MOST_KNOWN: Final = 200
-"""Kinds of jobs that are remembered."""
+"""Most kinds of jobs that are remembered."""
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 LOOK_SECONDS: Final = 0.01
-"""Between two tries to change the ledger; a change takes a millisecond."""
+"""Seconds between two tries to change the ledger; a change takes a millisecond."""
 PATIENCE: Final = 5.0
 """Seconds for which a change, or the next look at the queue, waits for others; then it is made all the same."""
 SILENT_SECONDS: Final = 45.0
@@ -47,11 +47,11 @@ class Entry:
     """One job that runs, or a seat in a group."""
 
     name: str
-    """Of the worker that runs it."""
+    """Name of the worker that runs the job."""
     job_id: str
     rq_id: str
     number: Count
-    """In the order in which jobs were taken."""
+    """Number of the job, in the order in which jobs were taken."""
     kind: str
     """Kind of job, of which speeds and memory are remembered."""
     phase: Literal["starting", "training"] = "starting"
@@ -65,25 +65,25 @@ class Entry:
     """Whether no other job may begin: it ran out of memory while it shared."""
     speeds: Speeds = ()
     memory_bytes: Count
-    """That it takes, its supervisor and the process that keeps torch included."""
+    """Memory that the job takes, its supervisor and the process that keeps torch included."""
     processors: Count = 0
-    """That it has now."""
+    """Processors that the job has now; 0: all."""
     used: Annotated[float, Field(ge=0)] = 0.0
     """Processors that its processes kept busy when they were last counted."""
     foreign: Annotated[float, Field(ge=0)] | None = None
-    """Processors that processes held then which run no job of the ledger; None: not counted yet."""
+    """Processors held then by processes that run no job of the ledger; None: not counted yet."""
     began: Annotated[float, Field(ge=0)] = 0.0
     """When its worker took it, seconds since the epoch."""
 
     @property
     def claim(self) -> Claim:
-        """What it can use of the processors."""
+        """The job's claim to processors."""
         return Claim(most=self.most, speeds=self.speeds, is_fixed=self.is_fixed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class Known:
-    """What was seen of a kind of job."""
+    """Threads, speeds and memory that were seen of a kind of job."""
 
     most: Annotated[int, Field(ge=1)]
     speeds: Speeds = ()
@@ -115,7 +115,7 @@ class Ledger:
         return tuple(entry for entry in self._read().entries if self._lives(entry))
 
     def known(self, kind: str) -> Known | None:
-        """Return what was seen of a kind of job."""
+        """Return the threads, speeds and memory that were seen of a kind of job; None: none are remembered."""
         return self._read().known.get(kind)
 
     def processors_file(self, name: str) -> Path:
@@ -164,7 +164,7 @@ class Ledger:
         return self._own(self.change(changed), name)
 
     def remember(self, kind: str, known: Known) -> None:
-        """Remember what was seen of a kind of job; raises `OSError`."""
+        """Remember the threads, speeds and memory that were seen of a kind of job; raises `OSError`."""
 
         def remembered(contents: Contents) -> Contents:
             kept = {name: each for name, each in contents.known.items() if name != kind}
@@ -175,7 +175,7 @@ class Ledger:
         self.change(remembered)
 
     def change(self, change: Callable[[Contents], Contents]) -> Contents:
-        """Change the file, drop jobs whose process has died, and divide the processors anew; raises `OSError`."""
+        """Change the file, drop jobs whose process has died, and divide the processors again; raises `OSError`."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with _locked(self.directory / "lock"):
             before = self._read()
@@ -225,8 +225,8 @@ class Ledger:
 def turn(directory: Path) -> int | None:
     """Take the turn to look for the next job, which one worker has at a time; None: another one has it.
 
-    Returns a descriptor to close. Without locks on a file system, and where whoever has the turn keeps it for longer
-    than `PATIENCE`, as a frozen process does, each has it. Raises `OSError`.
+    Returns a descriptor to close. Without locks on a file system, and where a worker keeps the turn for longer than
+    `PATIENCE`, as a frozen process does, each has it. Raises `OSError`.
     """
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "turn"
@@ -244,7 +244,7 @@ def turn(directory: Path) -> int | None:
 
 
 def _age(path: Path) -> float:
-    """Return the seconds since a file was touched; 0 where that cannot be told."""
+    """Return the seconds since a file was touched; 0 where they are unknown."""
     try:
         return time.time() - path.stat().st_mtime
     except OSError:
@@ -252,7 +252,7 @@ def _age(path: Path) -> float:
 
 
 def _domain(resources: Resources) -> str:
-    """Return the name of what shares these processors: one kernel, one set of them, one cgroup where a quota binds."""
+    """Return the name of a domain of shared processors: a kernel, a set of them, and a cgroup where a quota binds."""
     try:
         boot = BOOT_ID.read_text().strip()
     except OSError:
@@ -266,7 +266,7 @@ def _domain(resources: Resources) -> str:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write `data` so that a reader finds what was there before or all of it; nothing of it outlives a power cut."""
+    """Write `data` so that a reader finds the former content or all of it; it is not synced against a power cut."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_bytes(data)
     temporary.replace(path)

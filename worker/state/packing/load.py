@@ -1,6 +1,6 @@
 """Load: processors that a job holds, and those that processes hold which run no job of the ledger.
 
-Workers on the same processors that share no state directory see each other by it, as they see any other neighbour.
+Workers on the same processors that share no state directory see each other by their load, as any other neighbour.
 """
 
 from collections.abc import Collection, Sequence
@@ -19,9 +19,9 @@ class Load:
     """Processors in use on average, of those that this process may use."""
 
     used: float
-    """By the job's processes."""
+    """Processors in use by the job's processes."""
     others: float
-    """By all others, the hypervisor's other machines included."""
+    """Processors in use by all others, the hypervisor's other machines included."""
 
 
 class LoadMeter:
@@ -36,8 +36,8 @@ class LoadMeter:
     def look(self, processes: Sequence[int], beside: Collection[str]) -> Load | None:
         """Return the load since the last look of a job whose processes descend from `processes`.
 
-        None where less than `LEAST_SECONDS` are to be counted, and where the jobs `beside` it are others now: a part
-        of the time was theirs.
+        None where less than `LEAST_SECONDS` have passed, and where the jobs that run at the same time, `beside`, are
+        others now: a part of the time was theirs.
         """
         counters = self._counters = self._counters or SystemCounters()
         now = counters.sample(), sum(map(process_tree_seconds, processes))

@@ -15,25 +15,25 @@ from worker.state.packing.ledger import Entry, Known, Ledger
 from worker.state.packing.load import LoadMeter
 
 LOOK_SECONDS: Final = 0.5
-"""Between two looks at the ledger."""
+"""Seconds between two looks at the ledger."""
 MEASURE_SECONDS: Final = 5.0
-"""Between two looks at the memory of the job's processes, which the kernel adds up page by page."""
+"""Seconds between two looks at the memory of the job's processes, which the kernel adds up page by page."""
 LOAD_SECONDS: Final = 2.0
-"""Between two looks at the load: a report that is drawn for a second counts less than half a processor."""
+"""Seconds between two looks at the load: a report that is drawn for a second counts less than half a processor."""
 CHANGED: Final = 0.2
 """Processors by which the load must change: each change writes the ledger."""
 GREW: Final = 1.1
-"""Times the predicted memory from which on more counts."""
+"""Ratio of measured to predicted memory above which the measured one counts."""
 OVERHEAD_BYTES: Final = 96 << 20
-"""What a job's supervisor and its worker take beside the training; torch is in the training's own figure."""
+"""Bytes that a job's supervisor and its worker take in addition to the training, whose own figure includes torch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a job needs, once its plan is chosen."""
+    """Threads and memory that a job needs, once its plan is chosen."""
 
     threads: int
-    """Of its plan."""
+    """Threads of its plan."""
     speeds: Speeds
     is_fixed: bool
     """Whether it keeps the threads that it begins with."""
@@ -43,17 +43,17 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedProcessors:
-    """What a job has of the processors from now on."""
+    """Share of a job in the processors from now on."""
 
     processors: int
     total: int
     others: tuple[str, ...]
     """Jobs that have the rest."""
     together: float | None
-    """As for `Permission`; None where another job has come or gone."""
+    """Speed of all together, as in `Permission`; None where another job has come or gone."""
 
     def describe(self) -> str:
-        """Return it as a clause."""
+        """Return the share as a clause."""
         mine = f"{self.processors} of {plural(self.total, 'processor')}"
         if not self.others:
             return f"all {plural(self.total, 'processor')}: no other job runs here now"
@@ -109,7 +109,7 @@ class ProcessorShare:
         return tuple(entry for entry in self._ledger.entries() if entry.name != self._entry.name)
 
     def remaining(self, found: Resources) -> Resources:
-        """Return resources in which what others are predicted to take is in use."""
+        """Return resources in which the predicted memory of other jobs counts as used."""
         others = sum(entry.memory_bytes for entry in self.others())
         if not others:
             return found
@@ -123,7 +123,7 @@ class ProcessorShare:
             self._load.look(self._processes, [entry.name for entry in self.others()])
 
     def begin(self, usage: Usage) -> int:
-        """Enter what the job needs; return the threads that it begins with."""
+        """Record the needs of the job in the ledger; return the threads that it begins with."""
         if self._ledger is None or self._entry is None:
             return usage.threads
         memory = self._entry.memory_bytes if usage.memory_bytes is None else usage.memory_bytes + OVERHEAD_BYTES
@@ -145,7 +145,7 @@ class ProcessorShare:
         self.had_others = bool(self.others())
 
     def look(self) -> SharedProcessors | None:
-        """Look whether another job has come or gone; return what this one has from now on, where that has changed."""
+        """Look whether another job has come or gone; return the share of this one where it has changed."""
         now = time.monotonic()
         if self._ledger is None or self._entry is None or now < self._next_look:
             return None
@@ -172,7 +172,7 @@ class ProcessorShare:
         )
 
     def require_alone(self) -> None:
-        """Have no other job begin while this one runs."""
+        """Let no other job begin while this one runs."""
         self._update(lambda entry: replace(entry, is_alone=True))
 
     def waits_for_others(self) -> bool:
@@ -200,7 +200,7 @@ class ProcessorShare:
         return [os.getpid(), *([] if self._server_pid is None else [self._server_pid])]
 
     def _count_load(self) -> None:
-        """Note the processors that the job and foreign processes hold; a job that starts has not told its part yet."""
+        """Note the processors that the job and foreign processes hold; a starting job has not counted its part yet."""
         others = self.others()
         found = self._load.look(self._processes, [entry.name for entry in others])
         if found is None or self._entry is None or any(entry.phase == "starting" for entry in others):
