@@ -25,7 +25,7 @@ from preflight.statistics import Comparison, compare
 from training.prediction import Prediction
 
 FACTORS: Final = (2, 4, 8)
-"""Times the job's effective batch."""
+"""Multiples of the job's effective batch that are considered."""
 TRAINING_SHARE: Final = 0.01
 """Share of the predicted training that the measurement may take where it was not asked for."""
 CEILING_SHARE: Final = 0.10
@@ -33,20 +33,20 @@ CEILING_SHARE: Final = 0.10
 ASKED_SHARE: Final = 0.25
 """Share of the calibration's longest time where it was asked for."""
 MIN_SECONDS: Final = 3.0
-"""What it takes to tell one batch from another; with less nothing is measured."""
+"""Least seconds to tell one batch from another; with less nothing is measured."""
 PAIRS: Final = 5
-"""Turns of both batches: two that were hit do not decide on their median."""
+"""Turns of both batches: two disturbed ones do not decide their median."""
 BLOCK_SECONDS: Final = 0.2
-"""Of one turn at least: two periods of a CPU quota."""
+"""Least seconds of one turn: two periods of a CPU quota."""
 OVERDUE: Final = 2.0
-"""Times the allowed seconds after which a measurement is taken for hung."""
+"""Multiple of the allowed seconds after which a measurement is taken for hung."""
 COPIES: Final = 2
-"""Of a whole batch beside its micro-batches: gathered, and normalised."""
+"""Copies of a whole batch in memory next to its micro-batches: gathered, and normalised."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Advisor:
-    """Measurement of larger batches in a process of its own."""
+    """Measurement of larger batches in a separate process."""
 
     run: SearchRun
     plan: Plan
@@ -57,11 +57,11 @@ class _Advisor:
     own_blocks: list[float] = field(default_factory=list)
     """Seconds of a step of the job's own batch, block by block."""
     peaks: dict[int, int] = field(default_factory=dict)
-    """Micro-batch -> bytes."""
+    """Peak bytes by micro-batch."""
     disturbed: bool = False
 
     def known(self) -> BatchTrial:
-        """Return what is known of the job's own batch without measuring it for this."""
+        """Return the known figures of the job's own batch, without measuring it for this."""
         self.own_peak = self.run.evidence[self.plan].peak_bytes
         return BatchTrial(
             batch_size=self.run.task.batch_size, micro_batch=self.plan.micro_batch, outcome="own",
@@ -163,7 +163,7 @@ class _Advisor:
         return next((size for size in sizes if self._predict(batch, size) <= safe), sizes[-1])
 
     def _predict(self, batch: int, micro_batch: int) -> int:
-        """Return the predicted bytes: by the line of what was measured here, at first with the slope of the probes."""
+        """Return the predicted bytes: by the line of the measurements here, at first with the slope of the probes."""
         largest = max(self.peaks, default=self.plan.micro_batch)
         peaks = {self.plan.micro_batch: self.own_peak, **self.peaks}
         model = MemoryModel(batch_size=batch, budget_bytes=self.run.task.memory_bytes, peaks=peaks)
@@ -185,8 +185,8 @@ class _Advisor:
 def advise_batch(run: SearchRun, plan: Plan, memory: Memory, prediction: Prediction) -> BatchAdvice | None:
     """Measure larger effective batches under the plan that is kept; None where no advice is wanted.
 
-    Where the training is too short for that, the advice says what the memory holds, which costs nothing. What goes
-    wrong here costs nothing but the advice.
+    Where the training is too short for that, the advice says what the memory holds, which costs nothing. A failure
+    here costs nothing but the advice.
     """
     allowed_s = allowed_seconds(run, prediction)
     if allowed_s < MIN_SECONDS:
@@ -207,7 +207,7 @@ def advise_batch(run: SearchRun, plan: Plan, memory: Memory, prediction: Predict
 
 
 def _unmeasured_advice(run: SearchRun, plan: Plan, memory: Memory, prediction: Prediction) -> BatchAdvice:
-    """Return what is known of twice the batch without a step of it."""
+    """Return the advice on twice the batch from predicted memory alone, without a step of it."""
     advisor = _Advisor(run=run, plan=plan, memory=memory, prediction=prediction, deadline=-math.inf)
     trials = [advisor.known()]
     if FACTORS[0] * run.task.batch_size <= run.task.largest_batch:

@@ -21,7 +21,7 @@ from training.prediction import Prediction
 LOCK_TIMEOUT: Final = 60.0
 """Seconds beyond its longest time that a calibration waits for another one to end."""
 LONGER: Final = 2
-"""How many times as long a training may be as the one that a search was made for, to be served by its finding."""
+"""Longest training that a finding serves, as a multiple of the training that the search was made for."""
 Emit = Callable[[str, dict[str, JsonValue]], None]
 """Publishes an event (kind, fields): `probe`, `trial`, `warning`."""
 
@@ -32,16 +32,16 @@ class PlanChoice:
 
     plan: Plan
     source: Literal["cache", "measured", "own", "kept"]
-    """`own`: the user's configuration; `kept`: that of an earlier attempt."""
+    """Origin of the plan; `own`: the user's configuration; `kept`: that of an earlier attempt."""
     why: str
     predicted_epoch_s: float | None = None
-    """None where nothing was measured."""
+    """Predicted seconds per epoch; None where nothing was measured."""
     calibration_seconds: float = 0.0
     """Wall time of the calibration: waiting for another one, and the start of processes and their imports included."""
     import_seconds: float = 0.0
     """The part of it that processes took to start and to import torch."""
     trials: int = 0
-    """That were run."""
+    """Trials that were run."""
     cache: Literal["hit", "miss", "off"] = "off"
     cache_age_s: float | None = None
     """Seconds since a plan from the cache was measured."""
@@ -105,7 +105,7 @@ def _signatures(spec: TrainSpec, own: Plan, context: CalibrationContext, options
 def serves(finding: CalibrationResult, epochs: float, options: Options) -> bool:
     """Whether a finding serves a training: it was measured with what is asked for, and for one about as long.
 
-    One for a shorter training left out what is worth its time in this one; what it measured is not measured again
+    A finding for a shorter training left out plans that are worth their time in this one; its measurements are reused
     (calibration/cache/trial_log.py).
     """
     searched = finding.searched_epochs

@@ -1,6 +1,6 @@
-"""What a calibration finds out: the plan, its prediction, and everything that led to it.
+"""Result of a calibration: the plan, its prediction, and everything that led to it.
 
-Kept in the plan cache as it is, so that a choice can still be explained and drawn when nothing was measured for it.
+The plan cache keeps it as it is, so that a choice can still be explained and drawn when nothing was measured for it.
 """
 
 from dataclasses import InitVar
@@ -27,13 +27,13 @@ class Trial:
     plan: Plan
     verdict: Verdict
     note: str
-    """Why, in a few words; empty where the figures say it."""
+    """Reason of the verdict in a few words; empty where the figures say it."""
     at: Seconds
-    """When it began, from the beginning of the search."""
+    """Seconds from the beginning of the search to that of the trial."""
     seconds: Seconds
-    """How long it took."""
+    """Seconds that the trial took."""
     steps: Annotated[int, Field(ge=0)] = 0
-    """Steps measured, warm-up apart."""
+    """Steps measured, without warm-up."""
     steps_asked: Annotated[int, Field(ge=0)] | None = None
     """Steps asked for, where fewer were measured: those took several times as long as expected."""
     step_s: Seconds | None = None
@@ -69,28 +69,28 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class MemoryProbe:
-    """One micro-batch whose memory was looked at."""
+    """One micro-batch whose memory was measured or predicted."""
 
     phase: ProbePhase
-    """`line`: one of the two sizes that predict; 1A: the cap; 1B: doubling; 1C: bisection."""
+    """`line`: one of the two sizes that predict; 1A: the effective batch; 1B: doubling; 1C: bisection."""
     micro_batch: Annotated[int, Field(ge=1)]
     predicted_bytes: Bytes | None
-    """By the line through the two smallest sizes; None before there is one."""
+    """Bytes predicted by the line through the smallest and the largest size that ran; None before there is one."""
     peak_bytes: Bytes | None
-    """Measured; None where it was not run or did not survive."""
+    """Measured bytes; None where it was not run or did not survive."""
     outcome: ProbeOutcome
     """`over`: ran, but above the budget; `refused`: predicted not to fit, and not run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class MemoryFit:
-    """Memory against micro-batch: bytes = base + slope * micro_batch, and what fits."""
+    """Memory against micro-batch: bytes = base + slope * micro_batch, and the largest micro-batch that fits."""
 
     probes: tuple[MemoryProbe, ...]
     base_bytes: float
     sample_bytes: float
     budget_bytes: Bytes
-    """What a training process may have resident."""
+    """Bytes that a training process may have resident."""
     max_feasible: Annotated[int, Field(ge=0)]
     """Largest micro-batch known to fit; 0: none does."""
     capped: bool
@@ -121,7 +121,7 @@ class BatchTrial:
     micro_batch: Annotated[int, Field(ge=1)]
     outcome: BatchOutcome
     note: str = ""
-    """Why it was not measured."""
+    """Reason why it was not measured."""
     predicted_bytes: Bytes | None = None
     peak_bytes: Bytes | None = None
     """Most memory that the measuring process had resident, with nothing else in it."""
@@ -132,25 +132,25 @@ class BatchTrial:
     """95 % bootstrap interval of the ratio."""
     samples_per_s: float | None = None
     epoch_s: Seconds | None = None
-    """Of an epoch with its validation."""
+    """Predicted seconds of an epoch with its validation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class BatchAdvice:
-    """What larger effective batches would bring; never applied, as they change what is learned."""
+    """Measured gain of larger effective batches; never applied, as they change what is learned."""
 
     trials: tuple[BatchTrial, ...]
     """The job's own batch first, then the larger ones; the own alone where there are no samples for a larger one."""
     advised: Annotated[int, Field(ge=1)] | None
     """Smallest batch within 2 % of the fastest; None: none is proven faster than the job's own."""
     budget_bytes: Bytes
-    """What a training process may have resident."""
+    """Bytes that a training process may have resident."""
     disturbed: bool
     """Whether something else used the processors meanwhile."""
     asked: bool
     """Whether it was asked for, and so was given more time."""
     seconds: Seconds
-    """What it took, the start of its process included; a part of `calibration_seconds` and of `import_seconds`."""
+    """Seconds it took, the start of its process included; a part of `calibration_seconds` and of `import_seconds`."""
 
     @property
     def complete(self) -> bool:
@@ -166,15 +166,15 @@ class CalibrationResult:
     plan: Plan
     prediction: Prediction
     trials: tuple[Trial, ...]
-    """In the order in which they were made, the user's own plan first."""
+    """Trials in the order in which they were made, the user's own plan first."""
     memory: MemoryFit | None
     confirmation: Confirmation | None
-    """None where the user's own plan was not beaten, or time ran out."""
+    """Confirmation of the winner; None where the user's own plan was not beaten, or time ran out."""
     confidence: Confidence
     doubt: str = ""
-    """Why the confidence is low, a clause; empty where it is high."""
+    """Reason for a low confidence, as a clause; empty where it is high."""
     why: str
-    """One sentence."""
+    """One sentence that says why this plan was chosen."""
     samples: Annotated[int, Field(ge=1)]
     """Steps that were to be measured of each plan."""
     searched_epochs: Annotated[float, Field(gt=0)] | None = None
@@ -184,13 +184,13 @@ class CalibrationResult:
     decided: bool = True
     """Whether the comparison came to its end; else a process was lost in it, and the next job measures again."""
     advice: BatchAdvice | None = None
-    """None where larger batches were not considered."""
+    """Advice on the effective batch; None where larger batches were not considered."""
     batch_size: Annotated[int, Field(ge=1)]
-    """Effective."""
+    """Effective batch size."""
     steps_per_epoch: Annotated[int, Field(ge=1)]
     budget_s: Seconds
     idle: InitVar[bool] = False
-    """In what versions up to 0.25.1 kept: whether it was measured while no job waited. Read, and not stored."""
+    """Read from results of versions up to 0.25.1, and not stored: whether it was measured while no job waited."""
     calibration_seconds: Seconds
     """Wall time, the start of processes and the import of torch included; `budget_s` does not count those."""
     import_seconds: Seconds

@@ -10,9 +10,9 @@ from preflight.contract.plan import Plan
 from training.system.requirements import MORE_SHARED_MEMORY, SHARED_MEMORY
 
 DEFAULT_SECONDS: Final = 45.0
-"""Most time a calibration may take, the start of processes apart; it takes a share of the training's."""
+"""Most seconds of a calibration, without the start of processes; it takes a share of the training's time."""
 COMPILE_SECONDS: Final = 20.0
-"""What torch.compile takes for a training step; 8 to 21 s were measured."""
+"""Seconds that torch.compile takes for a training step; 8 to 21 s were measured."""
 
 UNLIMITED: Final = 1 << 62
 PREFETCH: Final = 2
@@ -21,12 +21,12 @@ PREFETCH: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """What this container offers to choose from."""
+    """Options of this container."""
 
     threads: tuple[int, ...]
-    """Counts worth trying, whole cores first."""
+    """Thread counts worth trying, whole cores first."""
     processors: int
-    """That the process may run on."""
+    """Processors that the process may run on."""
     bfloat16: bool
     """Whether the processor has instructions for it; measurement decides whether they pay."""
     tcmalloc: bool
@@ -36,7 +36,7 @@ class Space:
     """Room in shared memory for the batches of loader workers."""
 
     def beside_others(self, free: int | None) -> "Space":
-        """Return what is left where others leave `free` processors: threads that wait for one slow all others down."""
+        """Return the options where others leave `free` processors: threads that wait for one slow all others down."""
         if free is None or free >= max(self.threads):
             return self
         return replace(self, threads=tuple(count for count in self.threads if count <= free) or (1,))
@@ -44,7 +44,7 @@ class Space:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchState:
-    """What is known of the best plan when a knob is turned."""
+    """Measurements of the best plan when a knob is turned."""
 
     batch_size: int
     batch_statistics: bool
@@ -53,15 +53,15 @@ class SearchState:
     """Whether the model has convolutions whose weights' gradients may be quicker as matrix products."""
     fetch_share: float
     validation_share: float
-    """Of an epoch."""
+    """Share of an epoch spent validating."""
     training_s: float
-    """Predicted for the whole training."""
+    """Predicted seconds of the whole training."""
     room_bytes: float
-    """Memory left beside the training process."""
+    """Bytes of memory that the training process leaves."""
     process_bytes: float
-    """What a process takes that has torch loaded."""
+    """Bytes that a process takes with torch loaded."""
     batch_bytes: int
-    """Of an effective batch as float32."""
+    """Bytes of an effective batch as float32."""
     most_samples: int
     """Samples that are sure to fit at once."""
     gained: Mapping[Plan, float]

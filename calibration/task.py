@@ -35,27 +35,27 @@ class Task:
     own: Plan
     """The user's own configuration."""
     batch_size: int
-    """Effective."""
+    """Effective batch size."""
     steps_per_epoch: int
     validation: int
     """Samples of a validation; 0: none."""
     epochs: float
-    """Of the training; with a fraction where `max_steps` ends it within one."""
+    """Epochs of the training, with a fraction where `max_steps` ends it within one."""
     space: Space
     memory_bytes: int
-    """What a training process may have."""
+    """Bytes of memory that a training process may have."""
     samples: int
     """Steps measured of each plan."""
     exact: bool
-    """Whether the user asked for so many; else a quick model gets more, because they cost nothing."""
+    """Whether the user asked for that many steps; else a quick model gets more, because they cost nothing."""
     seconds: float
-    """Longest time, the starting of processes apart."""
+    """Longest time in seconds, without the start of processes."""
     thorough: bool = False
     """Whether the finding serves later trainings: then all of `seconds` may be spent, however short this one is."""
     largest_batch: int = MAX_BATCH
-    """Effective batch that an epoch has samples for."""
+    """Largest effective batch that an epoch has samples for."""
     sample_bytes: int = 0
-    """Of a sample as float32."""
+    """Bytes of a sample as float32."""
     advice: Literal["off", "auto", "asked"] = "off"
     """Whether larger batches are measured: `auto`, where the training is long; `asked`, always."""
     shares: bool = False
@@ -64,7 +64,7 @@ class Task:
     unsteadiness: float = 0.0
     """Standard deviation of the logarithm of the machine's speed over days (calibration/cache/gauge_history.py)."""
     earlier: tuple[CalibrationResult, ...] = ()
-    """What was found on processors like this one, the nearest workload first."""
+    """Findings on processors like this one, the nearest workload first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +72,13 @@ class Options:
     """Options of a calibration."""
 
     calibrate: bool = True
-    """False: the user's own plan, unmeasured."""
+    """Whether to calibrate; False: the user's own plan is used unmeasured."""
     force: bool = False
     """Measure again, whatever is cached."""
     samples: int | None = None
     """Steps measured of each plan; None: by memory tier."""
     seconds: float = DEFAULT_SECONDS
-    """Longest time, the starting of processes apart."""
+    """Longest time in seconds, without the start of processes."""
     explicit_seconds: bool = False
     """Whether `seconds` was asked for by the job, and is no default."""
     knobs: tuple[KnobName, ...] | None = None
@@ -92,7 +92,7 @@ class Options:
 
     @property
     def turned(self) -> tuple[KnobName, ...]:
-        """Knobs that may change, none where none are named."""
+        """Knobs that may change: all where `knobs` is None."""
         return KNOBS if self.knobs is None else self.knobs
 
     def met_by(self, finding: CalibrationResult) -> bool:
@@ -118,7 +118,7 @@ class CalibrationContext:
     environment: Mapping[str, str]
     """The child's environment variables."""
     server: ForkServer | None = None
-    """That forks the children; None: they are fresh interpreters."""
+    """Server that forks the children; None: they are fresh interpreters."""
 
 
 def task_of(
@@ -154,7 +154,7 @@ def sample_bytes(store: DatasetInfo) -> int:
 
 
 def memory_for_training(resources: Resources) -> int:
-    """Return the bytes that a training process may have: what is not in use, less what its supervisor keeps."""
+    """Return the bytes that a training process may have: those not in use, less the supervisor's reserve."""
     return max(1, resources.headroom_bytes - reserve(resources.memory_bytes))
 
 

@@ -12,7 +12,7 @@ FINE: Final = 1.15
 
 
 def confirmed_speed(found: Confirmation, doubt: str = "", other: str = "") -> str:
-    """Return how fast the winner is beside the `other` plan, as `speedup`; "at least 57x" by a lower bound."""
+    """Return the winner's speed compared with the `other` plan, as `speedup` does; "at least 57x" by a lower bound."""
     if found.at_least:
         return f"at least {two_digits(found.low)}x{f' as fast as {other}' if other else ''}"
     return speedup(found.ratio, found.low, found.high, doubt, other)

@@ -1,4 +1,4 @@
 """Data, augmentation, models, the training loop, artifacts and resource detection.
 
-Knows nothing of Redis, RQ, HTTP, calibration or environment variables: what it needs arrives as arguments.
+The package knows nothing of Redis, RQ, HTTP, calibration or environment variables: what it needs arrives as arguments.
 """

@@ -1,4 +1,4 @@
-"""What a training needs of the group that it is part of, the group of one, and the seat in one. Needs no torch."""
+"""Interface of a training to its group, the group of one, and the seat in a group. Needs no torch."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -30,7 +30,7 @@ Wire = Literal["float32", "bfloat16"]
 
 
 class Group(Protocol):
-    """The ranks that train together; a rank calls the methods of its own in the same order as the others."""
+    """The ranks that train together; each calls these methods in the same order as the others."""
 
     @property
     def leads(self) -> bool:
@@ -46,7 +46,7 @@ class Group(Protocol):
         report: RecordWriter,
         /,
     ) -> Prediction | None:
-        """Find out how to train together; return the prediction of the group, for that of the leader alone."""
+        """Measure how to train together; return the prediction of the group, given that of the leader alone."""
         ...
 
     def share_of(self, samples: "Tensor") -> "Tensor":
@@ -54,7 +54,7 @@ class Group(Protocol):
         ...
 
     def divisor(self, samples: int) -> float:
-        """Return by what to divide the summed loss of this rank's `samples` of an effective batch."""
+        """Return the divisor of the summed loss of this rank's `samples` of an effective batch."""
         ...
 
     def wrap(self, model: "nn.Module") -> "Callable[[Tensor], Tensor]":
@@ -66,13 +66,13 @@ class Group(Protocol):
         ...
 
     def total(self, loss: "Tensor", correct: "Tensor") -> "Callable[[], tuple[Tensor, Tensor]]":
-        """Return what waits for loss and correct samples of the whole batch, for those of this rank's part."""
+        """Return a function that waits for the whole batch's loss and correct samples, given this rank's."""
         ...
 
     def share_work(
         self, function: "Callable[[Tensor], Tensor]", inputs: "Iterable[Tensor]", costs: Sequence[float]
     ) -> "Iterator[Tensor]":
-        """Yield what `function` makes of each of `inputs`, of its shape; each rank does a part, by their `costs`."""
+        """Yield `function` of each of `inputs`, which keeps its shape; each rank does a part, by the `costs`."""
         ...
 
     def sum(self, figures: Sequence[float]) -> list[float]:
@@ -88,7 +88,7 @@ class Group(Protocol):
         ...
 
     def tell(self, told: bytes, /) -> bytes:
-        """Return what the leader tells, on every rank."""
+        """Return the leader's `told` on every rank."""
         ...
 
     def finish(self) -> None:
@@ -109,11 +109,11 @@ class Alone:
         return prediction
 
     def share_of(self, samples: "Tensor") -> "Tensor":
-        """Return all of them."""
+        """Return all samples."""
         return samples
 
     def divisor(self, samples: int) -> float:
-        """Return their number."""
+        """Return the number of samples."""
         return samples
 
     def wrap(self, model: "nn.Module") -> "Callable[[Tensor], Tensor]":
@@ -125,7 +125,7 @@ class Alone:
         return _NOTHING
 
     def total(self, loss: "Tensor", correct: "Tensor") -> "Callable[[], tuple[Tensor, Tensor]]":
-        """Return a function that returns both."""
+        """Return a function that returns both as they are."""
         return lambda: (loss, correct)
 
     def share_work(
@@ -134,22 +134,22 @@ class Alone:
         inputs: "Iterable[Tensor]",
         costs: Sequence[float],  # noqa: ARG002
     ) -> "Iterator[Tensor]":
-        """Yield what `function` makes of each."""
+        """Yield `function` of each of `inputs`."""
         return map(function, inputs)
 
     def sum(self, figures: Sequence[float]) -> list[float]:
-        """Return them."""
+        """Return the figures."""
         return [*figures]
 
     def share_buffers(self, model: "nn.Module") -> None:
-        """Leave them as they are."""
+        """Leave the buffers as they are."""
 
     def share_state(self, step: "TrainStep", state: "TrainState") -> "TrainState":  # noqa: ARG002
         """Return `state`."""
         return state
 
     def tell(self, told: bytes) -> bytes:
-        """Return it."""
+        """Return `told`."""
         return told
 
     def finish(self) -> None:
@@ -164,7 +164,7 @@ ALONE: Final = Alone()
 class Seat:
     """The place of one container in a group; the leader's seat has no `endpoint`, each other one has.
 
-    The leader's agent binds a free port of `address` and tells it by the record `listening`.
+    The leader's agent binds a free port of `address` and reports it in the record `listening`.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
@@ -181,11 +181,11 @@ class Seat:
     awaited: Ranks = 1
     """Ranks that have a seat when this one is given, its own included: the first round waits a moment for them."""
     gather_seconds: Annotated[float, Field(gt=0, le=600)] = 10.0
-    """For which `least` ranks are waited for, each time ranks form."""
+    """Seconds to wait for `least` ranks, each time ranks form."""
     measure: bool = False
     """Whether the group is measured against the leader alone before it trains; the same for all seats."""
     wire: Wire | None = None
-    """None: what was measured to be quicker, and float32 where nothing is measured."""
+    """Precision between ranks; None: the one measured to be quicker, and float32 where nothing is measured."""
 
     @model_validator(mode="after")
     def _check(self) -> "Seat":

@@ -14,12 +14,12 @@ from preflight.contract.spec import STRICT
 from preflight.numbers import duration, plural, predicted
 
 DEVIATION: Final = 0.10
-"""Share of the prediction beyond which a cause is looked for and said."""
+"""Share of the prediction beyond which the cause of a deviation is looked for."""
 NOTICED: Final = 0.05
-"""Seconds that a training must be late to be warned of: a tenth of a tiny epoch is a single hiccup."""
+"""Least delay in seconds that is worth a warning: a tenth of a tiny epoch is a single hiccup."""
 
 Speeds = tuple[tuple[int, float], ...]
-"""Threads -> steps a second, the fewest threads first; empty where nothing was measured."""
+"""Threads and steps a second, in pairs, the fewest threads first; empty where nothing was measured."""
 
 UNMEASURED: Final = 0.7
 """Exponent of the speed by threads while none is known: twice the threads are 1.62 times as fast."""
@@ -34,16 +34,16 @@ class Prediction:
     """Wall seconds of an epoch under a plan."""
 
     epoch_s: Seconds
-    """Of an epoch, its validation included, once warm."""
+    """Seconds of an epoch, its validation included, once warm."""
     low_s: Seconds
     high_s: Seconds
     """95 % interval of `epoch_s`, from the spread of the measured steps and the machine's unsteadiness over days."""
     step_s: Seconds
-    """Of one step of the effective batch, its fetching included, once warm."""
+    """Seconds of one step of the effective batch, its fetching included, once warm."""
     validation_s: Seconds = 0.0
-    """Share of `epoch_s` that validation takes."""
+    """Seconds of `epoch_s` that validation takes."""
     warm_s: Seconds = 0.0
-    """What the first steps of a process take beyond that, once."""
+    """Extra seconds of the first steps of a process, once."""
     gauge_s: Seconds | None = None
     """Seconds of training/system/reference_workload.py on the plan's threads meanwhile; None: not timed."""
     threads_alone: Annotated[int, Field(ge=1)] | None = None
@@ -88,29 +88,29 @@ class Prediction:
 
 @plain_dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionCheck:
-    """One comparison."""
+    """Comparison of a prediction with measured steps."""
 
     epoch: int
-    """From 1."""
+    """Number of the epoch, from 1."""
     steps: int
-    """That were measured."""
+    """Number of steps that were measured."""
     whole: bool
     """Whether they are a whole epoch, its validation included; else they are the first steps of a process."""
     predicted_s: float
     low_s: float
     high_s: float
-    """Of all of them, with the interval; what a process takes longer to warm up is part of its first ones."""
+    """Predicted seconds of all of them, with the interval; the first ones of a process include its warming up."""
     measured_s: float
     """Wall time of all of them, loading and warming up included."""
     predicted_batch_s: float
     measured_batch_s: float
     """The same divided by the number of steps."""
     deviation: float
-    """measured / predicted - 1."""
+    """Deviation: measured / predicted - 1."""
     cause: Cause | None
-    """None: it is within `DEVIATION`."""
+    """Cause of the deviation; None: it is within `DEVIATION`."""
     seen: str
-    """What was seen, as a clause; empty without a cause."""
+    """Clause that says what showed the cause; empty without a cause."""
 
     @property
     def alarming(self) -> bool:
@@ -132,11 +132,11 @@ class Stretch:
     epoch: int
     steps: int
     whole: bool
-    """They are the whole epoch."""
+    """Whether they are the whole epoch."""
     share: float
-    """Of the predicted epoch."""
+    """Share of the predicted epoch that they are."""
     cold: bool
-    """The process had just begun."""
+    """Whether the process had just begun."""
     seconds: float
 
 
@@ -154,7 +154,7 @@ def compare(prediction: Prediction, measured: Stretch) -> PredictionCheck:
 
 
 def speed(speeds: Speeds, threads: float) -> float:
-    """Return the steps a second on so many threads, in a unit of its own where nothing was measured.
+    """Return the steps a second on so many threads, in an arbitrary unit where nothing was measured.
 
     Between two measurements the logarithm of the speed is linear in that of the threads. Below the fewest it falls
     with the threads, above the most it stays: both are the least that can be expected.

@@ -22,27 +22,27 @@ from preflight.statistics import Comparison, compare, typical
 SINGLE_SECONDS: Final = 3.0
 """Most time for single steps of a plan that was many times slower in its races."""
 CONFIRMING_PAIRS: Final = 7
-"""With six, a single pair that was hit decides how low the gain may be."""
+"""Pairs of the confirmation: with six, a single disturbed pair would decide the low end of the gain."""
 STEADY_SECONDS: Final = 0.4
-"""For which the plan that is kept runs at last, alone and on whole batches: as it will in training."""
+"""Seconds for which the kept plan runs at last, alone and on whole batches, as it will in training."""
 STEADY_PERIODS: Final = 60
-"""Periods of a quota that sets the pace, for which it runs then: what each is worth differs (docs/decisions.md)."""
+"""Quota periods for which it runs then, where a quota sets the pace: single periods differ (docs/decisions.md)."""
 MAX_STEADY_SECONDS: Final = 6.0
-"""What that may take at most."""
+"""Most seconds of that run under a quota."""
 STEADY_SHARE: Final = 0.06
-"""Most of a short training for that, where no more of what the plan gains is left."""
+"""Share of a training that this run may take in any case; beyond, the plan's gain has to pay for it."""
 MARGIN: Final = 0.04
-"""Share of the budget that is left then: asking and answering take time, too."""
+"""Share of the longest time that is kept in reserve: asking and answering take time, too."""
 STEADY_BLOCKS: Final = 4
-"""Blocks that they are told in, so that a disturbance within them does not outweigh the blocks of the confirmation."""
+"""Blocks of that run, few enough that a disturbance within them does not outweigh the confirmation's blocks."""
 AGREEING: Final = 0.10
-"""By how much more than this both may not differ, or the machine was another one in one of them."""
+"""Largest difference between its step time and the confirmation's; beyond, the machine had changed between them."""
 
 
 def confirm(run: SearchRun, best: Plan) -> tuple[Confirmation | None, Plan]:
     """Measure the winner in a fresh process against the user's own plan; return which of them stays.
 
-    Without a confirmation: the winner where time ran out, the other where the process was lost.
+    Without a confirmation the winner stays where time ran out, and else the other plan.
     """
     reference = run.reference
     if best == reference:
@@ -89,7 +89,7 @@ def _by_single_steps(run: SearchRun, reference: Plan, best: Plan) -> Comparison 
 
 
 def _by_pairs(run: SearchRun, reference: Plan, best: Plan) -> Comparison:
-    """Return the speed of the winner by pairs, as many again where it is probable and not proven."""
+    """Return the speed of the winner by pairs; measure as many again where a gain is probable but not proven."""
     taken = run_pairs(run, reference, best, CONFIRMING_PAIRS, CONFIRMING)
     comparison, noise = compare(taken), run.noise
     left = min(CONFIRMING, (run.left_s - MARGIN * run.task.seconds) / run.budget)
@@ -121,7 +121,7 @@ def final_measurement(run: SearchRun, plan: Plan, memory: Memory) -> None:
     """Time the plan that is kept as it will train: by itself, for longer than a block.
 
     On whole batches, or on smaller ones where these are a good part of the training. Left out where there is no time
-    for it. What goes wrong costs nothing but confidence. Under a quota no earlier step counts: in a race each of two
+    for it. A failure costs nothing but confidence. Under a quota no earlier step counts: in a race each of two
     plans pays for what the other drives out of the caches.
     """
     known = run.evidence[plan]

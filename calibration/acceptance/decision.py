@@ -45,7 +45,7 @@ def accept(run: SearchRun, best: Plan) -> tuple[Confirmation | None, Plan]:
 
 
 def _saving_seconds(run: SearchRun, best: Plan) -> float:
-    """Return what the winner would save over the training, by its races.
+    """Return the seconds that the winner would save over the training, by its races.
 
     Only a pair was measured at the same time: on a shared machine the paces of two plans at other times say little.
     """
@@ -67,7 +67,7 @@ def _is_likely(run: SearchRun, best: Plan, confirmation: Confirmation | None = N
 
 
 def _accept_unconfirmed(run: SearchRun, best: Plan) -> tuple[Confirmation | None, Plan]:
-    """Return the winner where its races leave no doubt, or it is likely; else what is left."""
+    """Return the winner where its races leave no doubt, or it is likely; else the fallback."""
     raced = run.raced.get(best)
     if raced is None or not (raced.low > CLEAR or raced.ratio > OBVIOUS or _is_likely(run, best)):
         return _fallback(run)
@@ -76,13 +76,13 @@ def _accept_unconfirmed(run: SearchRun, best: Plan) -> tuple[Confirmation | None
 
 
 def _against_own(run: SearchRun, found: Comparison) -> Comparison:
-    """Return the speed against the user's own plan of one that was compared with the reference."""
+    """Return the speed against the user's own plan, from a comparison with the reference."""
     before = None if run.default is None else run.against_own.get(run.default)
     return found if before is None else before.times(found)
 
 
 def _accept_races(run: SearchRun, best: Plan, proof: Comparison) -> tuple[Confirmation, Plan]:
-    """Leave what remains to be known of the winner to the final measurement: beside another plan it was slower."""
+    """Leave the winner's exact speed to the final measurement: in turns with another plan it was slower."""
     known = run.evidence[best]
     if not is_costly(run, known.step_s):
         run.evidence[best] = replace(known, blocks=[])
@@ -94,7 +94,7 @@ def _accept_races(run: SearchRun, best: Plan, proof: Comparison) -> tuple[Confir
 
 
 def _fallback(run: SearchRun) -> tuple[Confirmation | None, Plan]:
-    """Return what is left where no winner is proven: the container's default where that is, else the user's own."""
+    """Return the plan where no winner is proven: the default where it is surely faster, else the user's own."""
     known = run.against_own.get(run.reference)
     return (None if known is None else as_confirmation(run, known, fresh_process=False)), run.reference
 

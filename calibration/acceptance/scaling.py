@@ -13,16 +13,16 @@ from preflight.contract.plan import Plan
 from training.prediction import Speeds, ordered
 
 SPEED_SECONDS: Final = 0.25
-"""For which each number of threads is timed."""
+"""Seconds for which each number of threads is timed."""
 LEAST_STEPS: Final = 2
 SHARE: Final = 0.02
-"""Most of a training that all of them may take; a shorter one is packed by what trainings gain on average."""
+"""Share of a training that all of them may take; a shorter one is packed by what trainings gain on average."""
 
 
 def measure_speeds(run: SearchRun, plan: Plan) -> Speeds:
     """Return the steps a second of `plan` on its threads, half of them, and so on down to one.
 
-    What races measured is not measured again. Nothing where others use the processors, or time is too short.
+    Steps that races measured are not measured again. Empty where others use the processors, or time is too short.
     """
     if run.crowded or run.disturbed or plan.compile:
         return ()

@@ -1,7 +1,7 @@
 """Gauge history: how fast the machine itself was at each calibration, from which its unsteadiness over days follows.
 
-A small file beside the plans for each kind of container (`Signature.machine_key`). A damaged one is an empty one, and
-what cannot be written is left out: a prediction then has the interval of a machine of which nothing is known.
+Each kind of container (`Signature.machine_key`) has a small file next to the plans. A damaged file counts as empty, and
+a failed write is ignored: a prediction then has the interval of a machine of which nothing is known.
 """
 
 import itertools
@@ -20,18 +20,18 @@ from preflight.contract.spec import STRICT
 from preflight.files.atomic_files import read_text, write_atomically
 
 MACHINES: Final = ("machines", ".json")
-"""Where the files lie beneath the cache's directory, and how their names end after the key."""
+"""Folder of the files in the cache's directory, and the ending of their names after the key."""
 MAX_ENTRIES: Final = 64
 MAX_AGE: Final = 30 * 86_400.0
-"""Seconds; a month of a host that is slowly replaced says nothing of this one."""
+"""Seconds after which an entry is ignored: hosts are slowly replaced, and after a month this may be another one."""
 LARGEST_FILE: Final = 1 << 16
-"""Bytes; the entries take a tenth."""
+"""Most bytes of a file; its entries take a tenth."""
 USUAL: Final = 0.05
 """Standard deviation of the logarithm of a machine's speed while nothing is known of it (docs/decisions.md)."""
 WEIGHT: Final = 5
-"""Calibrations that this assumption weighs as many as."""
+"""Number of calibrations that this assumption counts as."""
 MOST: Final = math.log(1.5)
-"""Deviation from which on a machine is another one, or hangs: it counts as so much."""
+"""Largest deviation that counts: beyond it a machine is another one, or hangs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -39,7 +39,7 @@ class Gauge:
     """The reference workload, timed at one calibration."""
 
     at: float
-    """Seconds since the epoch."""
+    """Time of the measurement, in seconds since the Unix epoch."""
     threads: Annotated[int, Field(ge=1)]
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -54,7 +54,7 @@ HISTORY = TypeAdapter(_History)
 
 
 def read_gauges(path: Path) -> Sequence[Gauge]:
-    """Return what is kept in a file and not too old, the oldest first; nothing for one that is damaged or absent."""
+    """Return the gauges of a file that are not too old, the oldest first; none where it is damaged or absent."""
     try:
         gauges = HISTORY.validate_json(read_text(path, LARGEST_FILE)).gauges
     except (OSError, ValidationError):
@@ -63,7 +63,7 @@ def read_gauges(path: Path) -> Sequence[Gauge]:
 
 
 def add_gauge(path: Path, threads: int, seconds: float) -> None:
-    """Keep the time that the reference workload took on `threads` threads; a disk that takes no files is no error."""
+    """Keep the time that the reference workload took on `threads` threads; a failed write is ignored."""
     kept = [*read_gauges(path), Gauge(at=time.time(), threads=threads, seconds=seconds)][-MAX_ENTRIES:]
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -15,10 +15,10 @@ LOOK_EVERY: Final = 0.05
 
 @contextmanager
 def calibration_lock(directory: Path, tick: Callable[[], None], patience_s: float) -> Iterator[bool]:
-    """Hold the lock of `directory`, waiting at most `patience_s` seconds for it; yields whether it was had.
+    """Hold the lock of `directory`, waiting at most `patience_s` seconds for it; yields whether it was acquired.
 
     A lock that is not free in time, or not available, fails no job: the work continues without it.
-    `tick` is called at each look while it waits; what that raises (a cancellation) is raised on.
+    `tick` is called at each look while it waits; its errors (a cancellation) are passed on.
     """
     file = _opened(directory / NAME)
     if file is None:

@@ -24,13 +24,13 @@ LOW_CONFIDENCE_TTL: Final = 3_600.0
 CLOCK_TOLERANCE: Final = 300.0
 """Seconds an entry may lie in the future, for clocks that differ between containers on one volume."""
 LARGEST_ENTRY: Final = 1 << 20
-"""Bytes; no finding comes near it."""
+"""Most bytes of an entry; no finding comes near it."""
 PLANS: Final = ("plans", ".json")
-"""Where entries lie beneath the cache's directory, and how their names end after the key."""
+"""Folder of the entries in the cache's directory, and the ending of their names after the key."""
 TRIALS: Final = ("trials", ".jsonl")
-"""Likewise for single measurements, which a search keeps whether or not it comes to its end."""
+"""The same for single measurements, which a search keeps whether or not it comes to its end."""
 UNFINISHED: Final = ("unfinished", ".json")
-"""Likewise for what versions up to 0.25.1 noted for idle time; it is deleted with the rest, and not read."""
+"""The same for the notes of versions up to 0.25.1 for idle time; they are deleted with the rest, and not read."""
 KINDS: Final = (PLANS, TRIALS, UNFINISHED)
 
 
@@ -41,9 +41,9 @@ class CachedPlan:
     schema: str
     signature: str
     created: float
-    """Seconds since the epoch."""
+    """Time when it was found, in seconds since the Unix epoch."""
     what: dict[str, JsonValue]
-    """For a person who lists the cache: data set, model, effective batch, cores, memory in MiB, processor."""
+    """Facts for a person who lists the cache: data set, model, effective batch, cores, memory in MiB, processor."""
     finding: CalibrationResult
 
     @property
@@ -53,12 +53,12 @@ class CachedPlan:
 
     @property
     def lasts_s(self) -> float:
-        """Seconds for which it serves."""
+        """Seconds for which the plan may be reused."""
         return TTL_SECONDS if self.finding.confidence == "high" else LOW_CONFIDENCE_TTL
 
     @property
     def expired(self) -> bool:
-        """Whether it serves no more."""
+        """Whether the plan is too old to be reused."""
         return self.age_s > self.lasts_s
 
 
@@ -72,9 +72,9 @@ class Listed:
     key: str
     path: Path
     plan: CachedPlan | None
-    """None where it cannot serve: damaged, from the future, or of another version."""
+    """Entry of the file; None where it cannot serve: damaged, from the future, or of another version."""
     fault: str | None
-    """Why not; None for a plan that can serve, unless it has expired."""
+    """Reason why the plan cannot serve; None for one that can, unless it has expired."""
 
 
 class _Unfit(Exception):
@@ -99,7 +99,7 @@ class PlanCache:
         return (None, None) if entry.expired else (entry, None)
 
     def put(self, signature: Signature, finding: CalibrationResult) -> str | None:
-        """Keep what was found, and the machine's speed; returns a warning when the directory cannot be written."""
+        """Keep the finding and the machine's speed; return a warning when the directory cannot be written."""
         entry = CachedPlan(
             schema=SCHEMA, signature=signature.key, created=time.time(), what=_what(signature), finding=finding
         )
@@ -122,7 +122,7 @@ class PlanCache:
         return self._path(TRIALS, signature.trials_key)
 
     def entries(self) -> list[Listed]:
-        """Return what is kept, the newest first, what cannot serve last; raises `OSError` for the directory."""
+        """Return the entries, the newest first, unusable ones last; raises `OSError` for the directory."""
         listed = [_listed(key, path) for key, path in self._files(PLANS)]
         return sorted(listed, key=lambda entry: (entry.plan is None, entry.plan.age_s if entry.plan else 0, entry.key))
 
@@ -131,12 +131,12 @@ class PlanCache:
         return sorted({key for kind in KINDS for key, _ in self._files(kind)})
 
     def clear(self, key: str | None = None) -> int:
-        """Delete everything, or what is kept under the keys that begin with `key`.
+        """Delete everything, or the files under keys that begin with `key`.
 
-        Single measurements have a key of their own, as several plans may rest on them.
+        Single measurements have separate keys, as several plans may rest on them.
 
         Returns:
-            How many keys went.
+            Number of keys that were deleted.
 
         Raises:
             OSError: something cannot be deleted.
@@ -201,7 +201,7 @@ def _listed(key: str, path: Path) -> Listed:
 
 
 def _what(signature: Signature) -> dict[str, JsonValue]:
-    """Return what a person knows a signature by."""
+    """Return the facts by which a person recognizes a signature."""
     facts = {name: signature.workload.get(name) for name in ("dataset", "model", "batch_size")}
     memory = signature.limits.get("memory_bytes")
     return {

@@ -1,4 +1,4 @@
-"""What a measured plan depends on: hardware, limits, software and workload. The key of the plan cache."""
+"""Signature: hardware, limits, software and workload that a measured plan depends on; the key of the plan cache."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ from training.data.split import split
 from training.process.launch import find_tcmalloc
 
 BFLOAT16: Final = ("avx512_bf16", "amx_bf16", "bf16", "svebf16")
-"""Flags of /proc/cpuinfo, x86 and Arm."""
+"""Flags of /proc/cpuinfo for bfloat16 instructions, x86 and Arm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,21 +32,21 @@ class Signature:
     software: dict[str, JsonValue]
     workload: dict[str, JsonValue]
     search: dict[str, JsonValue]
-    """Where the search began and what it was allowed to turn."""
+    """Plan that the search began with, and the knobs that it was allowed to turn."""
 
     @property
     def key(self) -> str:
-        """Of a finding."""
+        """Key of a finding."""
         return _digest(asdict(self))
 
     @property
     def trials_key(self) -> str:
-        """Of single measurements, which hold whatever else was searched."""
+        """Key of single measurements, which hold for any search."""
         return _digest({name: value for name, value in asdict(self).items() if name != "search"})
 
     @property
     def machine_key(self) -> str:
-        """Of the machine's own speed, which neither memory nor workload changes."""
+        """Key of the machine's own speed, which neither memory nor workload changes."""
         cpu = {name: value for name, value in self.limits.items() if name != "memory_bytes"}
         return _digest({"hardware": self.hardware, "limits": cpu, "torch": self.software.get("torch")})
 
@@ -100,7 +100,7 @@ def signature(
 
 
 def processor_label(key: Signature) -> str:
-    """Return what tells processors apart for whose plans one serves the other: model name and instruction sets."""
+    """Return the label of processors that can use each other's plans: model name and digest of instruction sets."""
     return " ".join(str(key.hardware.get(fact, "")) for fact in ("model", "flags")).strip()
 
 
@@ -118,7 +118,7 @@ def has_bfloat16(root: Path = Path("/")) -> bool:
 
 
 def _facts(cpuinfo: Path) -> dict[str, str]:
-    """Return what is said of the first processor; empty where nothing can be read."""
+    """Return the facts about the first processor; empty where nothing can be read."""
     try:
         lines = cpuinfo.read_text(errors="replace").partition("\n\n")[0].splitlines()
     except OSError:

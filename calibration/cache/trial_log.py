@@ -1,8 +1,8 @@
-"""What calibrations of one workload in one container did, kept on disk as it happens: each attempt before it runs.
+"""Log of the trials of one workload in one container, written to disk as they happen: each attempt before it runs.
 
-So what an earlier one did not survive is not tried again, even where the whole container was killed, and what it
-measured is not measured again. A ledger that cannot be read or written is an empty one: it saves time and kills, and
-is no condition for anything.
+An attempt that killed an earlier calibration is not repeated, even where the whole container was killed, and what was
+measured is not measured again. A log that cannot be read or written counts as empty: it saves time and kills, and
+nothing depends on it.
 """
 
 import json
@@ -26,7 +26,7 @@ from preflight.files.atomic_files import read_text
 from preflight.files.journal import JournalWriter, Record, decode
 
 MAX_BYTES: Final = 4 << 20
-"""Bytes; a larger file is deleted."""
+"""Most bytes of the file; a larger one is deleted."""
 DECIDED: Final = (*ADOPTED, "level", "lost", "dropped", "rejected")
 """Verdicts that stand when the same two plans meet again."""
 
@@ -68,7 +68,7 @@ class TrialLog:
         return plan in self._suspects
 
     def lookup(self, best: Plan, plan: Plan) -> Trial | None:
-        """Return how the plan did against the best one, where that was decided undisturbed."""
+        """Return the trial of the plan against the best one, where that was decided undisturbed."""
         known = self._raced.get((best, plan)) if self._reuse else None
         return known if known is not None and known.steps >= self._least_steps else None
 
@@ -77,18 +77,18 @@ class TrialLog:
         self._write("attempt", {"plan": asdict(plan)}, durable=True)
 
     def mark_ok(self, plan: Plan) -> None:
-        """Note that it ran, or that its process alone was lost."""
+        """Note that the plan ran, or that its process alone was lost."""
         self._write("survived", {"plan": asdict(plan)})
 
     def record(self, trial: Trial, best: Plan | None) -> None:
-        """Note what came of a plan."""
+        """Record the trial of a plan."""
         self.mark_ok(trial.plan)
         if best is not None and trial.verdict in DECIDED and not trial.disturbed:
             self._write("trial", RACED.dump_python(Raced(trial=trial, best=best), mode="json"))
 
     def _write(self, kind: str, payload: dict[str, object], *, durable: bool = False) -> None:
         if self._writer is not None:
-            with suppress(OSError):  # the disk is full: what follows is found out without a ledger
+            with suppress(OSError):  # the disk is full: continue without a log
                 self._writer.write(kind, json.loads(json.dumps(payload)), durable=durable)
 
     def _read(self, path: Path) -> None:
@@ -112,13 +112,13 @@ class TrialLog:
         match record.kind:
             case "attempt":
                 pending.add(_plan(record))
-            case "survived":  # or was run again, by one that did not believe the suspicion
+            case "survived":  # or was run again, despite the suspicion
                 pending.discard(_plan(record))
                 self._suspects.discard(_plan(record))
             case "trial":
                 lookup = RACED.validate_json(json.dumps(record.payload))
                 self._raced[lookup.best, lookup.trial.plan] = lookup.trial
-            case "begin":  # the one before did not end in order
+            case "begin":  # the calibration before did not end properly
                 self._suspects |= pending
                 pending.clear()
             case "end":
@@ -130,7 +130,7 @@ class TrialLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._write("end", {})  # after an exception, too: this process lives, so nothing was its death
+        self._write("end", {})  # after an exception, too: this process lives, so no attempt killed it
         if self._writer is not None:
             self._writer.close()
 

@@ -22,17 +22,17 @@ class PlanFailed(Exception):
 
 
 class Backend(Protocol):
-    """Where plans are measured. Every method that asks raises `WorkerLost` or `PlanFailed`."""
+    """Interface that measures plans. Every method that asks a process raises `WorkerLost` or `PlanFailed`."""
 
     import_seconds: float
-    """Spent starting processes and importing torch."""
+    """Seconds spent starting processes and importing torch."""
 
     def now(self) -> float:
-        """Return the seconds since the calibration began, the starting of processes apart."""
+        """Return the seconds since the calibration began, without the starting of processes."""
         ...
 
     def limit(self, deadline: float) -> None:
-        """Have whatever is still asked for at `deadline` (as `now` counts) lose its process."""
+        """End the process of any request that is unanswered at `deadline` (as `now` counts)."""
         ...
 
     def measure(self, order: Measure) -> Measured:
@@ -40,7 +40,7 @@ class Backend(Protocol):
         ...
 
     def probe(self, plan: Plan) -> Probed:
-        """Look at the memory of a micro-batch."""
+        """Measure the memory of a micro-batch."""
         ...
 
     def validate(self, plan: Plan, samples: int) -> Validated:
@@ -56,7 +56,7 @@ class Backend(Protocol):
         ...
 
     def isolate(self, plan: Plan) -> None:
-        """Forget what is warm beside this plan, and end the processes of other settings."""
+        """Forget the warm models of the plan's process, and end the processes of other settings."""
         ...
 
     def restart(self, plan: Plan) -> None:

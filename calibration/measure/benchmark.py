@@ -29,7 +29,7 @@ AT_ONCE: Final = 2
 """Candidates kept ready: the best one and its challenger."""
 
 AUDIBLE: Final = 0.1
-"""Seconds from which on the kernel's ticks of 10 ms tell noise from chance."""
+"""Least seconds over which the kernel's ticks of 10 ms tell noise from chance."""
 FEW: Final = 2
 """Samples of a first step: the least that batch norms work with."""
 FIRST: Final = Plan(threads=1, micro_batch=1)
@@ -41,12 +41,12 @@ class Benchmarker:
     """Measurements in one process, on the candidates that are ready there."""
 
     def __init__(self, spec: TrainSpec, store: PreparedDataset, shares: int = 1) -> None:
-        """Build one model, for what torch imports only then, and forget it."""
+        """Build one model and forget it, as torch imports some modules only then."""
         TrainStep(spec, FIRST, store.info.shape, store.info.classes)
         self._spec = spec
         self._store = store
         self._candidates: dict[tuple[Plan, int], Candidate] = {}
-        """By plan and effective batch."""
+        """Candidates by plan and effective batch."""
         self._machine = SystemCounters(shares=shares)
         self._began = self._machine.sample()
 
@@ -78,10 +78,10 @@ class Benchmarker:
         )  # fmt: skip
 
     def probe(self, plan: Plan) -> Probed:
-        """Train on one micro-batch, with the whole effective batch fetched, and look at the memory.
+        """Train on one micro-batch, with the whole effective batch fetched, and measure the memory.
 
-        On a few samples before, as the optimizer's state comes with the first step: on one thread, since beside others
-        that hold the processors a step on two takes seconds. Then on the threads that have one.
+        A first step on a few samples creates the optimizer's state: on one thread, since a step on two takes seconds
+        while others hold the processors. The second step runs on the threads that have a free processor.
         """
         self.clear()
         _reset_peak()
@@ -105,7 +105,7 @@ class Benchmarker:
     def validate(self, plan: Plan, samples: int) -> Validated:
         """Time an evaluation of `samples` samples: the first pass builds primitives, the quicker one of two counts.
 
-        Under a quota both count: what its periods make of them is no disturbance.
+        Under a quota both count: their difference comes from its periods and is no disturbance.
         """
         torch.set_num_threads(plan.threads)
         key = next((each for each in self._candidates if each[0] == plan), (plan, self._spec.batch_size))
@@ -133,7 +133,7 @@ class Benchmarker:
         return Checked(cosine=cosine if math.isfinite(cosine) else -1.0)  # NaN agrees with nothing
 
     def gauge(self, plan: Plan) -> Gauged:
-        """Time the fixed piece of work."""
+        """Time the reference workload."""
         return Gauged(seconds=time_reference_workload(plan.threads))
 
     def clear(self) -> None:
@@ -156,9 +156,9 @@ def _reset_peak() -> None:
 
 
 def _peak() -> int:
-    """Return the peak of this process's memory since the last reset, and of what its children have alone, in bytes.
+    """Return the peak of this process's memory since the last reset, and the private one of its children, in bytes.
 
-    What maps files (the data, the libraries) is left out: the kernel takes it back under pressure.
+    Mapped files (the data, the libraries) are left out: the kernel takes their memory back under pressure.
     """
     own = status_sizes()
     peak = own["VmHWM"] - own["RssFile"]

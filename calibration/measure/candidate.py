@@ -31,9 +31,9 @@ class Candidate:
         self.fetch_s = 0.0
         """Seconds spent waiting for batches, in the steps of the last call of `run`."""
         self.period_s: float | None = None
-        """Period of the quota that set their pace; None: no quota did."""
+        """Period of the quota that set the pace of those steps; None: no quota did."""
         self.update_s = 0.0
-        """Seconds that they spent on updating the weights."""
+        """Seconds that those steps spent on updating the weights."""
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
         """Return the next effective batch, as training would get it."""
@@ -72,8 +72,8 @@ def _forever(batches: Batches) -> Iterator[tuple[Tensor, Tensor]]:
 def gradient_cosine(reference: Candidate, plan: Plan, store: PreparedDataset, steps: int) -> float:
     """Return the cosine between the gradients of one real batch under `plan` and under the plan of `reference`.
 
-    Both are taken at the weights that `reference` has after at least `steps` steps. A second model and its gradients
-    are all that this takes of memory beside a training.
+    Both are taken at the weights that `reference` has after at least `steps` steps. More than a training, this takes
+    the memory of a second model and its gradients.
     """
     reference.run(max(0, steps - reference.trained))
     images, labels = reference.next_batch()

@@ -1,6 +1,6 @@
 """A measuring process: `python -m calibration.measure.child REQUEST` answers requests, line by line.
 
-It decides nothing. Where the search stands is known by its parent alone, so that a kill costs one measurement.
+It decides nothing. Its parent alone knows the state of the search, so that a kill costs one measurement.
 """
 
 import sys
@@ -21,7 +21,7 @@ MODULE: Final = "calibration.measure.child"
 
 
 def measure(request: Bench, journal: JournalWriter, should_stop: StopFlag) -> None:  # noqa: ARG001 - every child's signature
-    """Answer every order: `start` once, then an `answer` (or, for a plan that does not run, a `broken`) each."""
+    """Write `start` once, then for each order an `answer`, or `broken` for a plan that does not run."""
     began = time.perf_counter()
     from calibration.measure.benchmark import Benchmarker
     from training.data.dataset_store import open_dataset
@@ -29,7 +29,7 @@ def measure(request: Bench, journal: JournalWriter, should_stop: StopFlag) -> No
 
     prepare_process(request.plan)
     bench = Benchmarker(request.spec, open_dataset(request.store), request.shares)
-    # Durable: where the disk is full, an end with that reason instead of a silence that the parent waits for.
+    # Durable: where the disk is full, this process ends with that reason, and its parent does not wait in vain.
     journal.write("start", {"import_seconds": time.perf_counter() - began}, durable=True)
     for line in sys.stdin.buffer:
         order = REQUEST.validate_json(line)

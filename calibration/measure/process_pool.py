@@ -53,17 +53,17 @@ NOTHING = TypeAdapter(dict[str, str])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSettings:
-    """Where measuring processes run."""
+    """Settings of the measuring processes."""
 
     store: Path
-    """Of the prepared data set."""
+    """Directory of the prepared data set."""
     directory: Path
-    """For the processes' files."""
+    """Directory for the processes' files."""
     environment: Mapping[str, str]
     shares: int = 1
-    """Of the container, of which they have one."""
+    """Shares that the container is divided into; the processes have one of them."""
     server: ForkServer | None = None
-    """They are its forks, where it can."""
+    """Server that forks the processes, where it can; None: they are fresh interpreters."""
 
 
 class ProcessPool:
@@ -81,11 +81,11 @@ class ProcessPool:
         self._deadline = float("inf")
 
     def now(self) -> float:
-        """Return the seconds since the calibration began, the starting of processes apart."""
+        """Return the seconds since the calibration began, without the starting of processes."""
         return time.monotonic() - self._began - self.import_seconds
 
     def limit(self, deadline: float) -> None:
-        """Have whatever is still asked for at `deadline` lose its process."""
+        """End the process of any request that is unanswered at `deadline`."""
         self._deadline = deadline
 
     def measure(self, order: Measure) -> Measured:
@@ -93,12 +93,12 @@ class ProcessPool:
         measured = self._ask(order.plan, order, MEASURED)
         self.import_seconds += measured.start_s
         least = order.steps if order.most_s is None else min(1, order.steps)
-        if not least <= len(measured.seconds) <= order.steps:  # a tuner that tests nothing finds anything
+        if not least <= len(measured.seconds) <= order.steps:  # without measured steps any plan would look fast
             raise PlanFailed(f"{len(measured.seconds)} steps were measured, where {order.steps} were asked for")
         return measured
 
     def probe(self, plan: Plan) -> Probed:
-        """Look at the memory of one micro-batch of the plan."""
+        """Measure the memory of one micro-batch of the plan."""
         return self._ask(plan, Probe(plan=plan), PROBED)
 
     def validate(self, plan: Plan, samples: int) -> Validated:
@@ -110,11 +110,11 @@ class ProcessPool:
         return self._ask(plan, Check(plan=plan, reference=reference, steps=steps, samples=samples), CHECKED)
 
     def gauge(self, plan: Plan) -> Gauged:
-        """Time the fixed piece of work on the plan's threads."""
+        """Time the reference workload on the plan's threads."""
         return self._ask(plan, Gauge(plan=plan), GAUGED)
 
     def isolate(self, plan: Plan) -> None:
-        """Forget what is warm beside this plan, and end the processes of other settings."""
+        """Forget the warm models of the plan's process, and end the processes of other settings."""
         for setting in [setting for setting in self._children if setting != process_config(plan)]:
             self._end(setting)
         if process_config(plan) in self._children:
@@ -166,8 +166,8 @@ class ProcessPool:
         """Return the next record of a child.
 
         Raises:
-            ChildFailed: it ended, or nothing came before it was overdue; `OutOfMemory` where that is why.
-            PreflightError: what it recorded as its failure.
+            ChildFailed: the child ended, or sent nothing before it was overdue; `OutOfMemory` for memory.
+            PreflightError: the failure that the child recorded.
         """
         while True:
             ended = not child.running()

@@ -1,4 +1,4 @@
-"""What is asked of a measuring process, line by line on its standard input, and what it answers in its journal."""
+"""Messages of a measuring process: requests, line by line on its standard input, and answers, in its journal."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ class Bench:
 
     spec: TrainSpec
     plan: Plan
-    """Its setting (see training/process/launch.py) is that of every plan that is measured there."""
+    """Plan with the setting (see training/process/launch.py) that all plans measured there share."""
     store: Path
     """The prepared data set."""
     shares: int = 1
@@ -35,9 +35,9 @@ class Measure:
     plan: Plan
     steps: Count
     settle: Count = 0
-    """Steps before them that do not count: another plan may have filled the caches."""
+    """Steps before the timed ones that do not count: another plan may have filled the caches."""
     warm_up: Count = 3
-    """Steps before those, of a plan that is new in the process: they build primitives."""
+    """Steps before all others, of a plan that is new in the process: they build primitives."""
     samples: Annotated[int, Field(ge=1)] | None = None
     """Effective batch of these steps; None: the training's own."""
     most_s: Seconds | None = None
@@ -46,7 +46,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class Probe:
-    """Look at the memory that a micro-batch of the plan's size takes; forgets what was warm."""
+    """Measure the memory of a micro-batch of the plan's size; warm models are forgotten."""
 
     do: Literal["probe"] = "probe"
     plan: Plan
@@ -69,14 +69,14 @@ class Check:
     plan: Plan
     reference: Plan
     steps: Annotated[int, Field(ge=0)]
-    """That the reference is trained before, since at fresh weights the cosine is the luck of the seed."""
+    """Steps that the reference is trained before, since at fresh weights the cosine is the luck of the seed."""
     samples: Annotated[int, Field(ge=1)]
-    """Effective batch of those steps, at most."""
+    """Largest effective batch of those steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class Gauge:
-    """Time the fixed piece of work of training/system/reference_workload.py on a plan's threads."""
+    """Time the reference workload of training/system/reference_workload.py on a plan's threads."""
 
     do: Literal["gauge"] = "gauge"
     plan: Plan
@@ -97,7 +97,7 @@ class Measured:
     """Steps that were timed."""
 
     seconds: tuple[Seconds, ...]
-    """Of each step in the long run (client/preflight/container/work_clock.py), fetching its batch included."""
+    """Seconds of each step in the long run (client/preflight/container/work_clock.py), fetching its batch included."""
     fetch_s: Seconds
     """Sum of the seconds spent waiting for batches."""
     once_s: Seconds = 0.0
@@ -105,18 +105,18 @@ class Measured:
     warm: tuple[Seconds, ...]
     """Seconds of the first steps of a plan that was new; empty for one that was warm."""
     start_s: Seconds
-    """Until the loader workers of a plan that was new had started."""
+    """Seconds until the loader workers of a plan that was new had started."""
     peak_bytes: Count
-    """Most memory meanwhile, mapped files left out."""
+    """Most bytes of memory during the steps, mapped files left out."""
     batch_statistics: bool
-    """Whether the model has batch norms: then the micro-batch is no mere matter of speed."""
+    """Whether the model has batch norms: then the micro-batch changes more than the speed."""
     disturbed: str
-    """What else was at work on the processors meanwhile; empty where nothing was."""
+    """Description of other load on the processors during the steps; empty where there was none."""
     period_s: Seconds | None = None
     """Period of the CPU quota that set the pace; None: no quota did."""
 
     def whole(self, part: float) -> "Measured":
-        """Return the same of whole steps, of whose samples these had a `part`."""
+        """Return the same for whole steps, of whose samples the measured ones had the share `part`."""
         if part == 1:
             return self
         once_s = self.once_s / max(1, len(self.seconds))
@@ -136,12 +136,12 @@ class Probed:
 
     peak_bytes: Count
     seconds: Seconds
-    """Of its training, once warm."""
+    """Seconds of training on it, once warm."""
     batch_statistics: bool
     slow_weight_gradients: bool
     """Whether the model has convolutions whose weights' gradients may be quicker as matrix products."""
     free: Count | None = None
-    """Processors that others have left free since the process began; None: that was too short, or is not told."""
+    """Processors that others have left free since the process began; None: that was too short, or is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -161,7 +161,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class Gauged:
-    """The fixed piece of work, timed."""
+    """Time of the reference workload."""
 
     seconds: Seconds
 

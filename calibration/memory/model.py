@@ -10,8 +10,8 @@ from preflight.contract.spec import MAX_BATCH
 SAFE: Final = 0.85
 """Share of the budget above which a size is not run."""
 CNN_BYTES, CNN_SAMPLE_BYTES = 322_000_000, 324_000
-"""What a process that trains `cnn` in float32 takes, and each sample of MNIST: the line of two probes, of 8 and of 32
-samples (`memory_probe` of `preflight calibrate --dataset mnist`, 0.28.0)."""
+"""Bytes that a process training `cnn` in float32 takes, and bytes of each sample of MNIST: the line of two probes, of 8
+and of 32 samples (`memory_probe` of `preflight calibrate --dataset mnist`, 0.28.0)."""
 
 
 def cnn_samples(budget_bytes: int) -> int:
@@ -21,12 +21,12 @@ def cnn_samples(budget_bytes: int) -> int:
 
 @dataclass(slots=True, kw_only=True)
 class Memory:
-    """What is known of the memory that the user's plan takes."""
+    """Measured and predicted memory of the user's plan."""
 
     plan: Plan
     """The user's plan, in smaller pieces where it would not fit."""
     note: str
-    """What had to be changed; empty where nothing had."""
+    """Note on changes for lack of memory; empty where there were none."""
     step_s: float
     """Estimated seconds of a step of the effective batch."""
     batch_statistics: bool
@@ -52,10 +52,10 @@ class MemoryModel:
     """The line through the smallest and the largest micro-batch that ran."""
 
     batch_size: int
-    """Effective: no larger micro-batch is of use."""
+    """Effective batch: no larger micro-batch is of use."""
     budget_bytes: int
     peaks: dict[int, int] = field(default_factory=dict)
-    """Micro-batch -> bytes, of those that ran."""
+    """Peak bytes by micro-batch, for those that ran."""
 
     def line(self) -> tuple[float, float]:
         """Return base and slope of bytes = base + slope * samples, through the smallest and the largest that ran."""
@@ -78,7 +78,7 @@ class MemoryModel:
         return max(0, round(base + slope * size))
 
     def at_least(self, size: int) -> int:
-        """Return the bytes that a micro-batch takes at least: what a smaller one took, 0 where none ran."""
+        """Return the bytes that a micro-batch takes at least: the peak of a smaller one, 0 where none ran."""
         return max((peak for each, peak in self.peaks.items() if each <= size), default=0)
 
 

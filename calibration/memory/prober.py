@@ -1,9 +1,10 @@
 """Memory search: the largest micro-batch that is safe, predicted from two sizes before any is run.
 
-Three phases bound what is feasible: the cap itself (1A), else doubling until a share of the budget is reached (1B), and
-bisection between the last that fitted and the first that did not (1C). A size that is predicted to take more than is
-safe is not run; one that is killed for memory all the same is a measurement. Above what is safe the kernel may discard
-the pages of the program's own code again and again before it kills, so that only the first size that ran is kept there.
+Three phases bound the feasible sizes: the effective batch itself (1A), else doubling until a share of the budget is
+reached (1B), and bisection between the last size that fitted and the first that did not (1C). A size that is predicted
+to take more than is safe is not run; one that is killed for memory all the same is a measurement. Above the safe share
+the kernel may discard the pages of the program's own code again and again before it kills, so that only the first size
+that ran is kept there.
 """
 
 from collections.abc import Callable
@@ -23,7 +24,7 @@ LINE: Final = (8, 32)
 SLOW: Final = 0.5
 """Seconds of a step above which plans are compared on steps of fewer samples (calibration/races/baseline.py)."""
 SURELY_FITS: Final = 0.75
-"""Share of the budget up to which such a prediction stays unverified: it is off by a quarter at most."""
+"""Share of the budget up to which a predicted size is not run: predictions are off by a quarter at most."""
 ENOUGH: Final = 0.60
 """Share of the budget at which doubling ends."""
 PRECISION: Final = 4
@@ -46,7 +47,7 @@ class CrashHistory(Protocol):
         ...
 
     def mark_ok(self, plan: Plan) -> None:
-        """Note that it ran, or that its process alone was lost."""
+        """Note that the plan ran, or that its process alone was lost."""
         ...
 
 
@@ -55,7 +56,7 @@ class MemoryProber:
     """Search for the largest micro-batch that fits."""
 
     own: Plan
-    """The user's, whose pieces are looked for."""
+    """The user's plan, for which the micro-batch is searched."""
     threads: int
     """Most threads of a probe: more than there are free processors would take seconds for a step."""
     model: MemoryModel
@@ -68,13 +69,13 @@ class MemoryProber:
     batch_statistics: bool = False
     slow_weight_gradients: bool = False
     free: int | None = None
-    """Processors that others left free while the first size was probed; None: not told."""
+    """Processors that others left free while the first size was probed; None: unknown."""
 
     def explore(self) -> Memory:
-        """Return what fits.
+        """Return the largest micro-batch that fits, and what it takes.
 
         Raises:
-            OutOfMemory: not even one sample does.
+            OutOfMemory: not even one sample fits.
             WorkerLost, PlanFailed: a process was lost for another reason, or the plan does not run.
         """
         for size in self._sizes():
@@ -85,10 +86,10 @@ class MemoryProber:
         return self._conclude(feasible)
 
     def killed(self, size: int) -> Memory:
-        """Return what fits, after the plan in pieces of `size` was killed although it was predicted to fit.
+        """Return the same, after the plan in pieces of `size` was killed although it was predicted to fit.
 
         Raises:
-            OutOfMemory: not even one sample does.
+            OutOfMemory: not even one sample fits.
             WorkerLost, PlanFailed: a process was lost for another reason, or the plan does not run.
         """
         self.model.peaks = {each: peak for each, peak in self.model.peaks.items() if each < size}
@@ -100,7 +101,7 @@ class MemoryProber:
     def _sizes(self) -> list[int]:
         """Return the sizes of the line: smaller ones where an earlier calibration did not survive such a size.
 
-        It need not have been the memory that it died of, but that is known only when there is a line.
+        Memory need not have been the reason, but that is known only when there is a line.
         """
         sizes = {min(size, self.model.batch_size) for size in LINE}
         every = range(2, max(sizes) + 1)
@@ -110,7 +111,7 @@ class MemoryProber:
     def _in_pieces(self, size: int) -> Plan:
         """Return the user's plan with micro-batches of `size`, without loader workers: they take seconds to start.
 
-        What those take is seen when the plan itself is measured.
+        Their memory is seen when the plan itself is measured.
         """
         threads = min(self.threads, self.own.threads)
         return replace(self.own, threads=threads, micro_batch=size, loader_workers=0, prefetch_factor=None)

@@ -14,7 +14,7 @@ from calibration.races.timing import measure, time_reference, validate
 from preflight.contract.plan import Plan
 
 MIN_SAMPLES: Final = 32
-"""Of such a step: with fewer, what every layer costs by itself counts for too much."""
+"""Least samples of a step in a comparison: with fewer, the fixed cost of every layer counts for too much."""
 RESTARTS: Final = 2
 """Processes that may be lost before the search ends with what it has."""
 OVERDUE: Final = 10.0
@@ -94,7 +94,7 @@ def _measure_alone(run: SearchRun, plan: Plan, memory: Memory) -> None:
 
 
 def end_baseline(run: SearchRun, plan: Plan, memory: Memory) -> None:
-    """Set the lengths of races by the step that was measured first, and what the start of its process took."""
+    """Set the lengths of races by the step that was measured first, and the seconds that its process took to start."""
     run.noise = run.evidence[plan].disturbed
     run.budget = budget_seconds(run, run.evidence[plan].step_s)
     run.start_s = run.backend.import_seconds / (1 + run.failures)

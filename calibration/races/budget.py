@@ -11,23 +11,23 @@ SHARE: Final = 0.05
 MOST_SHARE: Final = 0.5
 """Share of a short training that they are made for at most."""
 MIN_SECONDS: Final = 5.0
-"""Least of it: shorter races tell plans apart by chance."""
+"""Least seconds that the lengths of races are made for: shorter races tell plans apart by chance."""
 CONFIRMING: Final = 0.25
 """Share of the budget that the pairs of the confirmation may take."""
 CLOSING: Final = 0.10
-"""Share of it that is kept for what surrounds them: warming up, a validation, whole batches."""
+"""Share of the budget that is kept for warming up, a validation and whole batches."""
 SLICES: Final = 8
 """Races that the rest of the budget is meant for."""
 PAIRS: Final = 4
 """Blocks that the steps of a race are measured in, so that two plans can take turns."""
 BLOCK_SECONDS: Final = 0.2
-"""A block of less is at the mercy of the scheduler; a slow model's single step is longer."""
+"""Least seconds of a block, as the scheduler disturbs shorter ones; a slow model's single step is longer."""
 SURE: Final = 1.15
-"""Above this even the low end of a gain is so far from no gain that no more pairs are needed to prove it."""
+"""Low end of a gain that is so far from no gain that no more pairs are needed to prove it."""
 MAX_WARM_UP_STEPS: Final = 3
 """Steps of a plan that is new in its process that do not count: they build primitives and fill caches."""
 WARM_UP_SECONDS: Final = 0.25
-"""A slow model warms up in fewer."""
+"""Longest warm-up in seconds: a slow model warms up in fewer steps."""
 STEADY_STEPS: Final = 2
 """Least steps of the final measurement."""
 ALLOWED_SHARE: Final = 0.03
@@ -59,7 +59,7 @@ def race_deadline(run: SearchRun, best: Plan) -> float:
 
 
 def steps_of_race(run: SearchRun, step_s: float, share: float = 1 / SLICES) -> int:
-    """Return how many steps of a plan are measured in a race: what was asked for, within a slice of the time."""
+    """Return how many steps of a plan are measured in a race: the number asked for, within a slice of the time."""
     step_s *= run.part
     wanted = run.task.samples
     if not run.task.exact:
@@ -100,6 +100,6 @@ def gate_size(run: SearchRun) -> tuple[int, int]:
 
 
 def gate_seconds(run: SearchRun, best: Plan) -> float:
-    """Return about how many seconds that takes: those steps, and one more batch under either plan."""
+    """Return about how many seconds that comparison takes: those steps, and one more batch under either plan."""
     steps, samples = gate_size(run)
     return (steps + 2) * min(1.0, samples / run.task.batch_size) * run.evidence[best].step_s

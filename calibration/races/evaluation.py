@@ -30,7 +30,7 @@ def evaluate(run: SearchRun, knob: TrialKnob, best: Plan, plan: Plan) -> bool:
     tried, run.noise = Tried(knob, plan, run.backend.now()), ""
     if run.records.crashed_before(plan):
         return end_trial(run, tried, "failed", "an earlier calibration crashed under it", best)
-    # What compiling costs is charged to the whole training, and that may have been another one's length.
+    # The cost of compiling is charged to the whole training, whose length may have been different then.
     kept = None if knob == "compile" else run.records.lookup(best, plan)
     if kept is not None:
         return reuse_trial(run, kept, best)

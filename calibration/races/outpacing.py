@@ -1,6 +1,6 @@
 """Outpacing: a plan that is many times slower than another is known to be so after a few single steps.
 
-Beside a busy neighbour, or with far more threads than processors, a step may take seconds. The quick plan is measured
+Next to a busy neighbour, or with far more threads than processors, a step may take seconds. The quick plan is measured
 first, so that the slow one costs no more than these steps.
 """
 
@@ -14,16 +14,16 @@ from preflight.contract.plan import Plan
 from preflight.statistics import MIN_PAIRS
 
 HOPELESS: Final = 3.0
-"""How many times slower a step must be for single steps to tell: no noise does that."""
+"""Factor by which a step must be slower for single steps to tell: no noise does that."""
 CROWDED: Final = 1.25
-"""The same for more threads than others leave processors for: that they are slower is what is expected."""
+"""The same for more threads than others leave processors for: these are expected to be slower."""
 
 
 def is_outpaced(run: SearchRun, slow: Plan, quick_s: float, deadline: float) -> bool:
     """Measure single steps of `slow`; return whether they are clearly slower than steps of `quick_s` seconds.
 
     Ends after `MIN_PAIRS` steps, or when the next one would end after `deadline` (as the backend counts). Their median
-    counts: beside a neighbour a single step may be lucky.
+    counts: next to a busy neighbour a single step may be lucky.
 
     Raises:
         WorkerLost, PlanFailed: its process was lost, or it does not run.

@@ -11,10 +11,10 @@ from preflight.contract.verdicts import ADOPTED, TrialKnob, Verdict
 from preflight.statistics import MIN_PAIRS, Comparison, slowest
 
 CLEAR: Final = 1.15
-"""Low end of a gain above which fewer pairs prove it: long steps, or a plan that does not fit beside another. A fresh
+"""Low end of a gain above which fewer pairs prove it: long steps, or a plan that does not fit next to another. A fresh
 process still confirms it where the training is long enough for that."""
 OBVIOUS: Final = 3.0
-"""Low end of a gain that no noise brings about: it is proven beside a neighbour, too, for as long as that one stays."""
+"""Low end of a gain that no noise brings about: it is proven next to a busy neighbour, too, while that one stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Tried:
     knob: TrialKnob
     plan: Plan
     began: float
-    """By the backend's clock, in seconds."""
+    """Time at which it began, in seconds of the backend's clock."""
 
 
 def make_trial(
@@ -110,6 +110,6 @@ def skip(run: SearchRun, knob: TrialKnob, plan: Plan, why: str, *, reached: bool
 
 
 def skip_for_time(run: SearchRun, knob: TrialKnob, plan: Plan, why: str) -> None:
-    """Skip a plan that the search does not reach; without a main knob it is not complete."""
+    """Skip a plan that the search does not reach; without a main knob the search is not complete."""
     run.complete &= knob not in NEEDED
     skip(run, knob, plan, why, reached=False)

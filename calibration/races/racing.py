@@ -17,7 +17,7 @@ SETTLING: Final = 0.05
 DROP_BELOW: Final = 0.85
 """A challenger whose interval lies below this ratio is dropped."""
 AGAIN: Final = 2
-"""Disturbed pairs of a race that are measured again."""
+"""Most disturbed pairs of a race that are measured again."""
 Pair = tuple[Sequence[float], Sequence[float]]
 """Seconds of steps of the best plan, and of the challenger right before or after."""
 
@@ -27,12 +27,12 @@ def race_seconds(run: SearchRun, best: Plan, plan: Plan) -> float:
     step_s = run.evidence[best].step_s
     compilings = 2 - best.compile if plan.compile else 0  # in this process, and in the fresh one
     steps = steps_of_race(run, step_s)
-    again = steps if fit_side_by_side(run, best, plan) else 0  # else its earlier steps are compared with
+    again = steps if fit_side_by_side(run, best, plan) else 0  # else the best plan's earlier steps are used
     return (steps + again + warm_up_steps(run, step_s)) * step_s * run.part + compilings * COMPILE_SECONDS
 
 
 def race(run: SearchRun, best: Plan, plan: Plan) -> Comparison:
-    """Compare both pair by pair; once more where too few leave a gain open: a fresh process would cost more."""
+    """Compare both pair by pair; race again where too few pairs leave a gain open: a fresh process would cost more."""
     taken = run_pairs(run, best, plan, PAIRS, 1 / SLICES)
     found, noise = compare(taken), run.noise
     if len(taken) > 1 and found.ratio > 1 and not is_clear(found):
@@ -45,7 +45,7 @@ def run_pairs(run: SearchRun, best: Plan, plan: Plan, pairs: int, share: float) 
     """Measure pairs, as `measure_pairs`; a process that does not answer in time ends them, and those before it count.
 
     Raises:
-        WorkerLost: it was lost for another reason, or in the first pair.
+        WorkerLost: a process was lost for another reason, or in the first pair.
         PlanFailed: one of the plans does not run.
     """
     taken: list[Pair] = []
@@ -59,7 +59,7 @@ def run_pairs(run: SearchRun, best: Plan, plan: Plan, pairs: int, share: float) 
 
 
 def race_validation(run: SearchRun, best: Plan, plan: Plan) -> Comparison:
-    """Compare two evaluation batches by what a whole epoch gains."""
+    """Compare two evaluation batches by the gain of a whole epoch."""
     validate(run, plan, like=best)
     mine, theirs = epoch_seconds(run, plan), epoch_seconds(run, best)
     return Comparison(theirs / mine, theirs / mine, theirs / mine, 1)
@@ -114,7 +114,7 @@ def fit_side_by_side(run: SearchRun, best: Plan, plan: Plan) -> bool:
 
 
 def in_epochs(run: SearchRun, one: Plan, other: Plan, steps: Comparison) -> Comparison:
-    """Return what a comparison of the steps of two plans means for whole epochs, validation included."""
+    """Return a comparison of the steps of two plans, converted to whole epochs, validation included."""
     steps_s = run.task.steps_per_epoch * run.evidence[one].step_s
     mine_s, others_s = (run.task.validation * (run.evidence[plan].sample_s or 0.0) for plan in (one, other))
 

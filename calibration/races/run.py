@@ -30,23 +30,23 @@ class Records(CrashHistory, Protocol):
 
 @dataclass(slots=True)
 class PlanStats:
-    """What is known of the speed of a plan."""
+    """Measured speed of a plan."""
 
     step_s: float
     blocks: list[Sequence[float]]
-    """Seconds of its steps, as they were measured together."""
+    """Seconds of its steps, in blocks that were measured together."""
     cut_short: int = 0
-    """Steps that were asked for, too, and not measured, as those before took several times as long as expected."""
+    """Steps that were asked for and not measured, as those before took several times as long as expected."""
     warm_s: float = 0.0
-    """What its first steps took beyond the others."""
+    """Seconds that its first steps took beyond the others."""
     fetch_share: float = 0.0
     peak_bytes: int = 0
     sample_s: float | None = None
     """Seconds of validating a sample."""
     gauges: list[float] = field(default_factory=list)
-    """Seconds of the fixed piece of work, right before and after its steps."""
+    """Seconds of the reference workload, right before and after its steps."""
     disturbed: str = ""
-    """What else used the processors while it was last measured."""
+    """Description of other load on the processors while it was last measured."""
     period_s: float | None = None
     """Period of the CPU quota that set its pace when it was last measured; None: no quota did."""
 
@@ -60,7 +60,7 @@ class PlanStats:
         self.step_s = statistics.median([step for block in self.blocks for step in block])
 
     def add(self, measured: Measured) -> None:
-        """Take what was measured."""
+        """Add a measured block of steps."""
         self.blocks.append(measured.seconds)
         self._settle()
         self.fetch_share = min(1.0, measured.fetch_s / max(1e-9, sum(measured.seconds)))
@@ -71,7 +71,7 @@ class PlanStats:
 
 
 class NothingMeasured(Exception):
-    """There is no figure at all; the sentence says why."""
+    """Nothing could be measured; the message says why."""
 
     def __init__(self, message: str, plan: Plan) -> None:
         super().__init__(message)
@@ -92,7 +92,7 @@ class SearchRun:
     cut: int
     """Samples of a step on which plans are compared. All seconds of steps are those of whole batches."""
     space: Space
-    """What the container offers, without threads for processors that others hold."""
+    """Options of the container, without threads for processors that others hold."""
     prober: MemoryProber
     budget: float
     """Seconds that the lengths of races are made for: a share of the training's."""
@@ -107,7 +107,7 @@ class SearchRun:
     raced: dict[Plan, Comparison] = field(default_factory=dict)
     """Plans that won races, disturbed ones too: speed against the reference, likewise."""
     start_s: float = 0.0
-    """What it takes to start a process."""
+    """Seconds that it takes to start a process."""
     left_out: bool = False
     """Whether a plan was not worth a measurement in a training of this length."""
     paces: dict[tuple[Plan, int], list[float]] = field(default_factory=dict)
@@ -121,12 +121,12 @@ class SearchRun:
     """False where a process was lost while plans were compared, so that the next job has to measure again."""
     disturbed: bool = False
     noise: str = ""
-    """What disturbed the last race; empty where nothing did."""
+    """Description of what disturbed the last race; empty where nothing did."""
     batch_statistics: bool = False
     paid: float = 1.0
-    """What smaller micro-batches have cost: speed against the fastest of them."""
+    """Speed that the smaller micro-batches which won have left, as a share of the fastest one's."""
     unconfirmed: str = ""
-    """Why the winner could not be confirmed; empty where it could."""
+    """Reason why the winner could not be confirmed; empty where it could."""
 
     @classmethod
     def start(cls, task: Task, backend: Backend, records: Records, tell: Callable[[Trial | MemoryProbe], None]) -> Self:

@@ -12,13 +12,13 @@ from calibration.races.run import PlanStats, SearchRun
 from preflight.contract.plan import Plan
 
 PATIENCE: Final = 3.0
-"""How many times as long as expected a measurement may take."""
+"""Largest ratio of the time of a measurement to its expected time."""
 EVAL_SAMPLES: Final = 2000
 """Samples that the cost of a validation is measured on; fewer where a model takes long for them."""
 LEAST_EVAL_SAMPLES: Final = 32
-"""Of them, however long a model takes."""
+"""Least number of those samples, however long a model takes."""
 EVAL_SECONDS: Final = 0.4
-"""What that may take, by the seconds of a training step."""
+"""Most seconds of that measurement, as estimated from a training step."""
 
 
 def measure(run: SearchRun, plan: Plan, steps: int, *, settle: int = 0, like_s: float) -> Sequence[float]:
@@ -53,7 +53,7 @@ def validate(run: SearchRun, plan: Plan, seconds: float = EVAL_SECONDS, like: Pl
 
 
 def time_reference(run: SearchRun, plan: Plan) -> None:
-    """Time the reference workload beside the plan."""
+    """Time the reference workload on the plan's threads."""
     run.evidence[plan].gauges.append(run.backend.gauge(plan).seconds)
 
 

@@ -23,17 +23,17 @@ from training.system.requirements import SHARED_MEMORY
 Mutations = Callable[[Plan, Space, SearchState], Turned]
 
 MIN_MICRO_BATCH: Final = 16
-"""Smaller micro-batches are not tried for speed: every layer is called that often more."""
+"""Smallest micro-batch that is tried for speed: with smaller ones every layer is called more often."""
 FETCH_SHARE: Final = 0.05
 """Share of a step spent on its batch below which no loader can gain more than noise."""
 VALIDATION_SHARE: Final = 0.05
 """Share of an epoch spent validating below which the evaluation batch cannot gain more than noise."""
 COMPILE_GAIN: Final = 1.2
-"""The most that compiling has ever gained here; a shorter training than pays for itself at that is not compiled."""
+"""Largest gain of compiling that was measured here; a training too short to pay for it at that is not compiled."""
 FORMAT_GAIN: Final = 1.5
-"""More than channels_last alone has ever gained; 1.17x to 1.36x were measured."""
+"""Gain that channels_last alone has never had; 1.17x to 1.36x were measured."""
 PREFETCHES: Final = (PREFETCH, 4, 8)
-"""Counts that are tried; they level out batches that take longer than others, and are held in memory."""
+"""Prefetch counts that are tried; they level out batches that take longer than others, and are held in memory."""
 NO_SHARED_ROOM: Final = f"the batches of loader workers would not fit into {SHARED_MEMORY}"
 NO_ROOM: Final = "its loader workers would not fit into the memory beside the training"
 

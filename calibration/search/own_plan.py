@@ -22,7 +22,7 @@ from preflight.statistics import compare
 OWN_SECONDS: Final = 3.0
 """Most time for single steps of the user's own plan; two of 99 threads on two processors take that long."""
 OWN_SHARE: Final = 0.05
-"""Most of a short training for that, where others hold processors: what such steps take is clear after one or two."""
+"""Share of a short training for that, where others hold processors: one or two steps show how long they take."""
 
 
 def measure_own_plan(run: SearchRun, memory: Memory) -> tuple[Plan, Memory]:
@@ -59,7 +59,7 @@ def _own_seconds(run: SearchRun, default: Plan) -> float:
 
 
 def _leave_own(run: SearchRun, default: Plan, memory: Memory, began: float) -> Plan:
-    """Go on from the default; the user's own plan stays the baseline of all ratios."""
+    """Continue from the default; the user's own plan stays the baseline of all ratios."""
     own, known = run.evidence[run.own], run.evidence[default]
     own.sample_s = (known.sample_s or 0.0) * own.step_s / known.step_s
     run.backend.limit(run.task.seconds + OVERDUE)

@@ -31,9 +31,9 @@ from preflight.statistics import mean_step, scatter, step_interval, typical, wid
 from training.prediction import Prediction
 
 BUSY: Final = 0.1
-"""Standard deviation of the logarithm of its speed on a machine that others disturb: twice that is a fifth."""
+"""Standard deviation of the logarithm of a plan's speed on a machine that others disturb: twice that is a fifth."""
 GRACE: Final = 15.0
-"""Seconds beyond the longest time for which the user's own plan is waited: without its figure there is none at all."""
+"""Seconds beyond the longest time to wait for the user's own plan: without its figure there is none at all."""
 
 
 def search(
@@ -62,7 +62,7 @@ def search(
 
 
 def _predict(run: SearchRun, plan: Plan) -> Prediction:
-    """Return what is predicted of the plan that is kept."""
+    """Return the prediction for the plan that is kept."""
     known = run.evidence[plan]
     estimate = typical if known.period_s is None else mean_step
     step_s, low, high = step_interval(known.blocks or [[known.step_s]], estimate)

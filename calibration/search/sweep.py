@@ -31,7 +31,7 @@ def sweep(run: SearchRun, best: Plan, memory: Memory) -> Plan:
 
 
 def _first_knobs(run: SearchRun, best: Plan) -> list[KnobName]:
-    """Return what has to be decided first: loader workers disturb other races, a neighbour makes threads wait."""
+    """Return the knobs to decide first: loader workers disturb other races, a neighbour makes threads wait."""
     first: list[KnobName] = ["loader"] if best.loader_workers else []
     return first + (["threads"] if run.evidence[run.reference].disturbed else [])
 
@@ -99,7 +99,7 @@ def _plan_of(candidate: Plan | Skipped) -> Plan:
 
 
 def search_state(run: SearchRun, best: Plan, memory: Memory) -> SearchState:
-    """Return measurements of the best plan that decide what is worth a trial."""
+    """Return measurements of the best plan that decide which plans are worth a trial."""
     epoch_s = epoch_seconds(run, best)
     return SearchState(
         batch_size=run.task.batch_size, batch_statistics=run.batch_statistics,

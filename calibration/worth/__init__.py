@@ -1,1 +1,1 @@
-"""What a measurement is expected to save, by processor, earlier findings and workload."""
+"""Expected saving of a measurement, by processor, earlier findings and workload."""

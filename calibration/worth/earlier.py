@@ -10,20 +10,20 @@ from calibration.space import Space
 from preflight.contract.plan import KNOBS, PARTS, KnobName, Plan, changed
 
 MOST: Final = 16
-"""Findings that are read: the nearest ones."""
+"""Most findings that are read: the nearest ones."""
 
 WITH: Final[Mapping[KnobName, tuple[str, ...]]] = {"loader": ("prefetch_factor",)}
 """Knob -> fields of another knob that have no meaning without it."""
 
 
 def take(knob: KnobName, own: Plan, won: Plan) -> Plan:
-    """Return a plan with a knob's part of another one; that of a knob that is not portable stays."""
+    """Return `own` with one knob's fields from `won`; those of a knob that is not portable stay."""
     names = [name for name, part in PARTS[knob].items() if part.portable]
     return changed(own, **{name: getattr(won, name) for name in (*names, *WITH.get(knob, ()))}) if names else own
 
 
 def earlier_findings(cache: PlanCache, key: Signature) -> tuple[CalibrationResult, ...]:
-    """Return what was found on processors of this model, the same network first, then the newest."""
+    """Return the findings on processors of this model, the same network first, then the newest."""
     try:
         entries = [entry.plan for entry in cache.entries() if entry.plan is not None]
     except OSError:
@@ -40,7 +40,7 @@ def _same(entry: CachedPlan, key: Signature, fact: str) -> bool:
 def whole_plan(
     own: Plan, earlier: Sequence[CalibrationResult], space: Space, knobs: Collection[KnobName]
 ) -> Plan | None:
-    """Return the user's plan with what won in the nearest earlier finding; None where that is one knob or none."""
+    """Return the user's plan with the knobs of the nearest proven finding; None where that changes fewer than two."""
     for finding in earlier:
         if finding.confirmation is None or not finding.confirmation.proven:
             continue

@@ -1,4 +1,4 @@
-"""Whether a measurement is worth its time: what it is expected to save over the rest of the training, and its cost."""
+"""Whether a measurement is worth its time: its expected saving over the rest of the training, and its cost."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ FRESH_SHARE: Final = 0.02
 guards against what many races leave to chance, which a short training cannot lose much by."""
 CLOSING_SECONDS: Final = 0.4
 CLOSING_STEPS: Final = 3
-"""What is left of that for the final measurement (STEADY_SECONDS), or for so many steps of a slow model."""
+"""Seconds and, which counts for a slow model, steps that are kept for the final measurement (STEADY_SECONDS)."""
 PROBABLE: Final = 0.8
 """Probability of winning from which on a plan is measured all the same, where it would save `TIMES` its cost."""
 TIMES: Final = 2.0
@@ -38,23 +38,23 @@ WITHOUT_BATCH_NORMS: Final[Mapping[Change, Change]] = {
     "bfloat16_alone": "bfloat16_without_batch_norms",
     "channels_last": "channels_last_without_batch_norms",
 }
-"""Changes whose chances are others where a model has no batch norms."""
+"""Changes whose chances differ where a model has no batch norms."""
 EVALUATING: Final = 0.8
 """Share of the validation that a larger evaluation batch cannot save: its arithmetic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a measurement is expected to save, and its cost, in seconds of wall time."""
+    """Expected saving and cost of a measurement, in seconds of wall time."""
 
     saving_s: float
     cost_s: float
     probability: float = 0.0
-    """Of winning."""
+    """Probability of winning."""
 
     @property
     def worth(self) -> bool:
-        """Whether it is expected to pay."""
+        """Whether the measurement is expected to pay."""
         return self.saving_s > self.cost_s
 
     @property
@@ -64,7 +64,7 @@ class Expected:
 
     @property
     def refusal(self) -> str:
-        """Return why it is not made."""
+        """Return why the measurement is not made."""
         return f"would save about {max(0.0, self.saving_s):.1f} s of the {self.cost_s:.1f} s that testing it costs"
 
 
@@ -110,7 +110,7 @@ def _most(change: Change, known: SearchState) -> float:
 
 
 def horizon_seconds(run: SearchRun, plan: Plan) -> float:
-    """Return the seconds that the trainings would take under a plan that a faster one is of use for."""
+    """Return the seconds under `plan` of all trainings that a faster plan would serve."""
     seconds = run.task.epochs * epoch_seconds(run, plan)
     if run.task.thorough or run.task.exact:
         return max(TRAININGS * seconds, CEILINGS * run.task.seconds)
@@ -123,7 +123,7 @@ def needs_fresh_process(run: SearchRun, plan: Plan) -> bool:
 
 
 def is_affordable(run: SearchRun, best: Plan, expected: Expected) -> bool:
-    """Whether all that was spent, and this, is paid by what was gained and may be lost, or very probably will be.
+    """Whether the time gained and the allowed loss cover the time spent and this trial, or it very probably pays.
 
     Where the user's own plan alone took more than that, only a gain can make up for it: one race is allowed then.
     """
@@ -138,7 +138,7 @@ def is_affordable(run: SearchRun, best: Plan, expected: Expected) -> bool:
 
 
 def spendable_seconds(run: SearchRun, best: Plan) -> float:
-    """Return what was gained and may be lost, less what was spent; below 0 where more was."""
+    """Return the seconds gained plus those that may be lost, less those spent; negative where more were spent."""
     own_s = run.task.epochs * epoch_seconds(run, run.own)
     gained_s = own_s - run.task.epochs * epoch_seconds(run, best)
     spent_s = run.backend.now() + run.backend.import_seconds

@@ -10,7 +10,7 @@ from preflight.contract.plan import PARTS, KnobName, Plan
 from preflight.contract.verdicts import ADOPTED, TrialKnob
 
 PRIOR_WEIGHT: Final = 2.0
-"""Trials that a prior counts for beside those of earlier calibrations."""
+"""Trials that a prior counts as, next to those of earlier calibrations."""
 NEIGHBOURING: Final = 1.5
 """Gain assumed of threads for cores, where the user's plan has more or fewer: twice as many cores are 1.7x here."""
 
@@ -23,9 +23,9 @@ class Prior:
     """Chances of a kind of change."""
 
     probability: float
-    """Of winning."""
+    """Probability of winning."""
     gain: float
-    """Speed after it, if it wins, against that before."""
+    """Speed after the change, if it wins, relative to that before."""
 
     @property
     def share(self) -> float:
@@ -45,11 +45,11 @@ PRIORS: Final[Mapping[Change, Prior]] = {
     # 0.4x to 1.0x with group norms (matrix); layers without any norm may gain as those with batch norms.
     "channels_last_without_batch_norms": Prior(0.1, 1.2),
     "float32": Prior(0.5, 1.5),
-    # Of a quota with a fraction one more thread used up what is left in half of the containers (issue 23).
+    # With a fractional quota, one more thread used up the fraction in half of the containers (issue 23).
     "quota_threads": Prior(0.5, 1.15),
     "cores_threads": Prior(0.8, NEIGHBOURING),
     "fewer_threads": Prior(0.1, 1.1),
-    # 3.8x to 144x beside one busy process in 30 of 30 turns (0.23.4, docs/decisions.md).
+    # 3.8x to 144x next to one busy process in 30 of 30 turns (0.23.4, docs/decisions.md).
     "fewer_threads_disturbed": Prior(0.9, 4.0),
     "whole_batch": Prior(0.6, 1.2),
     "smaller_micro_batch": Prior(0.25, 1.05),  # what it saves for certain is memory
@@ -58,7 +58,7 @@ PRIORS: Final[Mapping[Change, Prior]] = {
     "compile": Prior(0.4, 1.12),  # 1.2x is the most it ever gained (COMPILE_GAIN)
     "no_compile": Prior(0.5, 1.1),
 }
-"""From figures measured on two vCPUs (Zen 5, avx512_bf16) where a source is named; else cautious."""
+"""Chances by kind of change: measured on two vCPUs (Zen 5, avx512_bf16) where a source is named; else cautious."""
 
 
 def change_of(knob: TrialKnob, plan: Plan, cores: int, *, disturbed: bool) -> Change | None:

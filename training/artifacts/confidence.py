@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 LEAST_SAMPLES: Final = 100
-"""Fewer say nothing about errors that are rare."""
+"""Least number of samples: fewer say nothing about rare errors."""
 CAUGHT: Final = 0.95
 """Share of the errors whose answers are to be uncertain."""
 MOST_UNCERTAIN: Final = 0.1
-"""Share of the answers that may be, for that."""
+"""Largest share of all answers that may be uncertain for that."""
 LOWEST, HIGHEST = 0.05, 20.0
 """Bounds of a temperature."""
 TURNS: Final = 40
-"""Of the golden section: the logarithm of the temperature is known to 1e-7."""
+"""Steps of the golden section: the logarithm of the temperature is known to 1e-7."""
 GOLDEN: Final = (5**0.5 - 1) / 2
 LEAST: Final = 1e-30
-"""Of a probability whose logarithm is taken."""
+"""Least probability whose logarithm is taken."""
 
 
 def tempered(probabilities: npt.NDArray[np.float32], temperature: float) -> npt.NDArray[np.float32]:
@@ -56,7 +56,7 @@ def measure_confidence(
     scaled = tempered(probabilities, temperature)
     sure, wrong = scaled.max(1), scaled.argmax(1) != labels
     order = np.argsort(sure, kind="stable")
-    # The lowest threshold under which enough errors lie; what lies at it is certain.
+    # The lowest threshold under which enough errors lie; an answer at it is certain.
     found = int(np.searchsorted(np.cumsum(wrong[order]), CAUGHT * wrong.sum())) + 1 if wrong.any() else 0
     below = min(found, int(MOST_UNCERTAIN * len(labels)))
     threshold = float(sure[order[below]])

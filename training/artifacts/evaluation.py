@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 EVALUATION: Final = "evaluation.json"
 MAX_ERRORS: Final = 12
 MAX_CLASSES: Final = 30
-"""A larger confusion matrix is in the report alone."""
+"""Most classes; a larger confusion matrix is in the report alone."""
 
 
 def evaluation_json(
@@ -26,7 +26,7 @@ def evaluation_json(
 ) -> bytes:  # fmt: skip
     """Return the file of probabilities [N, classes], true labels [N] and images [N, C, H, W], N >= 1.
 
-    `names` are those of the classes; without them their numbers are.
+    `names` are those of the classes; without them the classes have their numbers alone.
     """
     found = evaluation_metrics(probabilities, labels)
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 CHANGED: Final = 0.65
-"""Share of what fine-tuning has changed that is kept."""
+"""Share of the changes by fine-tuning that is kept."""
 INPUT: Final = "input"
-"""Under this name a manifest has it."""
+"""Name of the input in a manifest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -33,15 +33,15 @@ class ModelInput:
     """Channels, height and width of an image."""
     classes: Annotated[int, Field(ge=2, le=MAX_CLASSES)]
     mean: float
-    """Of the training pixels, on the scale 0..255; subtracted first."""
+    """Mean of the training pixels, on the scale 0..255; subtracted first."""
     std: Annotated[float, Field(gt=0)]
-    """Of the training pixels, on the scale 0..255; divided by then."""
+    """Standard deviation of the training pixels, on the scale 0..255; divided by then."""
     filled: Filled
     """Share of the image's side that the drawing fills, in the median training image."""
     class_names: tuple[str, ...] = ()
-    """Of imported data; empty: the numbers of the classes."""
+    """Class names of imported data; empty: the numbers of the classes."""
     inverted: bool | None = None
-    """Of imported data: whether its pictures were inverted; None: a drawing is cut out and centred, as in MNIST."""
+    """Whether the pictures of imported data were inverted; None: a drawing is cut out and centred, as in MNIST."""
 
     def name(self, label: int) -> str:
         """Return the name of a class."""
@@ -58,7 +58,7 @@ class ModelArtifact:
     dataset: DatasetName
     reads: ModelInput
     confidence: Confidence | None = None
-    """As measured at the end of the training; None: not measured."""
+    """Confidence as measured at the end of the training; None: not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -66,7 +66,7 @@ class InitialWeights:
     """The model that a training starts from."""
 
     directory: Path
-    """Of its artifact."""
+    """Directory of its artifact."""
     model_sha256: str
 
 
@@ -141,7 +141,7 @@ def load(trained: ModelArtifact) -> nn.Module:
 def copy_weights(model: nn.Module, weights: InitialWeights, share: float = 0.0) -> list[str]:
     """Put the weights of a trained model into one of the same network; return the tensors that stay as they are.
 
-    Those are the last layer's where both have other numbers of classes: they differ in their first dimension alone.
+    Those are the last layer's where the numbers of classes differ: only their first dimensions are not the same.
     `share`: how much of the difference between both is left, 0 to 1; buffers of whole numbers stay where it is not 0.
 
     Raises:

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 WORST: Final = 25
-"""Errors that are shown."""
+"""Most errors that are shown."""
 BINS: Final = 15
-"""As many as in Guo et al. 2017."""
+"""Number of bins, as in Guo et al. 2017."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class Bin:
     high: float
     samples: int
     confidence: float
-    """Mean of them; 0 without samples."""
+    """Mean confidence of the samples; 0 without samples."""
     accuracy: float
 
 

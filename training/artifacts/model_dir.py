@@ -16,10 +16,10 @@ from training.system.digests import HashedChunks
 MODEL: Final = "model.safetensors"
 MANIFEST: Final = "manifest.json"
 REPORT: Final = "report.html"
-"""Beside the model, where a report of its training was made."""
+"""File next to the model, where a report of its training was made."""
 MANIFEST_VERSION: Final = 1
 ATTEMPTS: Final = 1_000_000_000
-"""Numbers of attempts are below this: more digits are none, see `worker.state.paths.NUMBER`."""
+"""Upper bound of attempt numbers: one with more digits is invalid, see `worker.state.paths.NUMBER`."""
 
 _OBJECT = TypeAdapter(dict[str, JsonValue])
 
@@ -52,7 +52,7 @@ def save(
             digests = {name: chunks.sha256 for name, chunks in files.items()}
             manifest = encode_manifest({"v": MANIFEST_VERSION, **facts, "sha256": {**digests}})
             vouch = stack.enter_context(staged(vouching, (manifest,)))
-            # All are on disk; an earlier model's manifest must not be seen beside the new model.
+            # All are on disk; an earlier model's manifest must not be seen next to the new model.
             vouching.unlink(missing_ok=True)
             for commit in put:
                 commit()
@@ -71,7 +71,7 @@ def encode_manifest(manifest: Mapping[str, JsonValue]) -> bytes:
 
 
 def read_manifest(directory: Path, alive: Callable[[], None] = silent) -> dict[str, JsonValue] | None:
-    """Return the manifest in `directory` if the model beside it is whole, else None. No content raises.
+    """Return the manifest in `directory` if the model next to it is whole, else None. No content raises.
 
     Symbolic links are not followed. `alive` is called after every block of the model that is hashed.
     """
@@ -83,7 +83,7 @@ def read_manifest(directory: Path, alive: Callable[[], None] = silent) -> dict[s
 
 
 def manifest_in(directory: Path) -> dict[str, JsonValue] | None:
-    """Return the manifest in `directory`, whatever lies beside it; None where there is none. No content raises."""
+    """Return the manifest in `directory`, whatever else lies there; None where there is none. No content raises."""
     try:
         return None if directory.is_symlink() else _OBJECT.validate_json(read_text(directory / MANIFEST))
     except (OSError, ValidationError, RecursionError):

@@ -31,11 +31,11 @@ TIE: Final = 1e-4
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class OnnxRequest:
-    """Which model to export, to where, and on what to try it."""
+    """Model to export, file to write, and data to compare both on."""
 
     artifact: Path
     target: Path
-    """The file; its directory exists."""
+    """Path of the ONNX file; its directory exists."""
     store: Path | None
     """The prepared data set on whose test samples both are compared; None: they are compared on noise."""
     threads: int
@@ -74,7 +74,7 @@ def _noise(reads: ModelInput) -> "Tensor":
 def export(model: "nn.Module", images: "Tensor", trained: ModelArtifact, path: Path) -> None:
     """Write `model`, which takes `images` uint8 [B, C, H, W], as ONNX with any number of images.
 
-    How they are made from pictures and what the classes are named goes into its metadata.
+    Its metadata say how the images are made from pictures, and what the classes are named.
 
     Raises:
         PreflightError: torch cannot express it in ONNX.

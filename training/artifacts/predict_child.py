@@ -23,7 +23,7 @@ MODULE: Final = "training.artifacts.predict_child"
 
 @validated(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class PredictRequest:
-    """Which model is asked, about what."""
+    """Model that is asked, and pictures to recognize."""
 
     model: Path
     """An artifact's directory, the model in it, or an exported `.onnx` file."""
@@ -34,7 +34,7 @@ REQUEST = TypeAdapter(PredictRequest)
 
 
 def run(request: PredictRequest, journal: JournalWriter, should_stop: StopFlag) -> None:  # noqa: ARG001 - every child's signature
-    """Record for each image, in turn, `prediction` with what is seen in it, or `refused` with why not; then `done`."""
+    """Record for each image, in turn, its `prediction`, or `refused` with the reason; then `done`."""
     model = open_model(request.model)
     for path in request.images:
         predict(model, path, journal)
@@ -47,7 +47,7 @@ def open_model(path: Path) -> Model:
 
 
 def predict(model: Model, path: Path, journal: JournalWriter) -> None:
-    """Record `prediction` with what the model sees in the picture at `path`, or `refused` with why not."""
+    """Record the model's `prediction` for the picture at `path`, or `refused` with the reason."""
     try:
         reading = model.read(path, MOST_PIXELS)
     except InvalidConfig as error:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 MODULE: Final = "training.artifacts.predict_server"
 MAX_MODELS: Final = 4
-"""Kept in memory."""
+"""Most models that are kept in memory."""
 RECEIVED: Final = 1 << 20
 """Bytes that are read from the socket at once."""
 LENGTH: Final = struct.Struct("!I")
@@ -42,37 +42,37 @@ DIGITS: Final = 6
 
 @validated(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class Serving:
-    """Where requests come from, and what they may ask."""
+    """Source of the requests, and their limits."""
 
     socket: Path
     idle_seconds: float
-    """Without a request, after which the process ends and its memory is free."""
+    """Seconds without a request after which the process ends and its memory is free."""
     most_pixels: int
-    """Of a picture."""
+    """Most pixels of a picture."""
 
 
 class Asked(TypedDict):
-    """What a request asks, before its pictures."""
+    """Head of a request, before its pictures."""
 
     model: str
     """Directory of the model."""
     version: str
-    """A model of another version is loaded again."""
+    """Version of the model; another version is loaded again."""
     sha256: str
-    """Of the weights, for the answer."""
+    """Digest of the weights, for the answer."""
     reading: bool
-    """Whether the answer has what the network saw of each picture, which takes as long as the network."""
+    """Whether the answer contains the network's view of each picture, which takes as long as the network."""
 
 
 class Summary(TypedDict, total=False):
-    """What a service counts, and why a request has no answer."""
+    """Figures that a service counts, and the reason why a request has no answer."""
 
     batch: int
     """Pictures that were recognized together, those of other requests included."""
     classes: list[str]
     """Name of the class of each picture; empty for one that cannot be read."""
     reason: str
-    """Of the error, where none of the pictures can be recognized; the answer is the error's message then."""
+    """Reason of the error, where none of the pictures can be recognized; the body is the error's message then."""
 
 
 @dataclass(slots=True)

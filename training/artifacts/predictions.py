@@ -1,4 +1,4 @@
-"""Probabilities of each test sample, stored beside the model in `predictions.safetensors`."""
+"""Probabilities of each test sample, stored next to the model in `predictions.safetensors`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 PREDICTIONS: Final = "predictions.safetensors"
 MOST: Final = 16 << 20
-"""Probabilities; those of a larger test set would take more than 64 MiB and are not kept."""
+"""Most probabilities of a file; those of a larger test set would take more than 64 MiB and are not kept."""
 
 
 def prediction_bytes(samples: int, classes: int) -> int:
-    """Return the bytes that the file will have, its header apart; 0 where none is kept."""
+    """Return the bytes that the file will have, without its header; 0 where none is kept."""
     return samples * (4 * classes + 1) if samples * classes <= MOST else 0
 
 

@@ -15,14 +15,14 @@ from preflight.files.locks import exclusive
 from training.artifacts.model_dir import MANIFEST, attempt_of, encode_manifest, manifest_in
 
 PUBLISHING: Final = "publishing"
-"""Lock file beside the staged models of a job, held while one of them is put in place."""
+"""Lock file next to the staged models of a job, held while one of them is put in place."""
 
 
 def publish(staged: Path, directory: Path, alive: Callable[[], None] = silent) -> bool:
-    """Put the artifact in `staged` in place as `directory`, unless that of a higher attempt is there; returns whether.
+    """Put the artifact in `staged` in place as `directory`, unless that is of a higher attempt; return whether it was.
 
     Where a manifest is seen in `directory`, the model is whole. Both must lie on one file system. A directory that is
-    there already is moved aside first, beside `staged`, and then removed. One attempt of a job publishes at a time;
+    there already is moved aside first, next to `staged`, and then removed. One attempt of a job publishes at a time;
     `alive` is called while another one does.
 
     Raises:
@@ -46,14 +46,14 @@ def publish(staged: Path, directory: Path, alive: Callable[[], None] = silent) -
 
 
 def _replaced(staged: Path, directory: Path, aside: Path) -> bool:
-    """Replace `directory` by `staged` unless it is of a higher attempt; returns whether."""
+    """Replace `directory` by `staged` unless it is of a higher attempt; return whether it did."""
     attempt = attempt_of(staged)
     if attempt_of(directory) > attempt:
         return False
     if os.path.lexists(directory):
         directory.rename(aside)
     try:
-        # Looked at once more where it cannot change any more: a host that was frozen loses its locks on a network disk.
+        # Checked once more where it cannot change any more: a host that was frozen loses its locks on a network disk.
         if attempt_of(aside) > attempt:
             aside.rename(directory)
             return False

@@ -1,7 +1,7 @@
 """The catalog of imported data sets, below the data directory.
 
 `imported/names/<name>/<number>.json` is a version's manifest: where it is, the version is whole, and its store is
-`imported/stores/<sha256>.safetensors`, which versions of one content share. `<sha256>.rows.npy` beside it holds what
+`imported/stores/<sha256>.safetensors`, which versions of one content share. `<sha256>.rows.npy` next to it holds what
 the next import of the name, and `data diff`, need, `<sha256>.pairs.jsonl` its duplicates, and `<sha256>.issues.json`
 the labels that look wrong. `imported/names/<name>/erased.json` holds the hashes of samples that were deleted, and
 `imported/aliases/<name>` the reference that an alias stands for.
@@ -27,7 +27,7 @@ from training.catalog.version import NAME, VERSION, Reference, Version
 from training.data.dataset_info import DatasetInfo, read_info
 
 FOLDER: Final = "imported"
-"""In the data directory."""
+"""Folder of imported data in the data directory."""
 LARGEST_MANIFEST: Final = 16 << 20
 
 
@@ -190,7 +190,7 @@ class Catalog:
     def replace(self, version: Version, put: Callable[[], None]) -> None:
         """Give a version that is known another content, in one step, once `put` has put its store in place.
 
-        The former content goes, unless another version has it or a process reads it; raises `DatasetError`.
+        The former content is removed, unless another version has it or a process reads it; raises `DatasetError`.
         """
         with self._settled():
             put()
@@ -204,7 +204,7 @@ class Catalog:
                 self._sweep()
 
     def alias(self, name: str, reference: str) -> Version:
-        """Have a name stand for a version, or for the newest of another name; returns what it is now.
+        """Make a name an alias of a version, or of the newest of another name; return the version it stands for now.
 
         Raises:
             InvalidConfig: the name is taken, or there is no such version.
@@ -225,7 +225,7 @@ class Catalog:
     def remove(self, text: str) -> list[Version]:
         """Remove a version, all versions of a name, or an alias; returns the versions that are gone.
 
-        A number is never given again. Stores that no version has any more go, too.
+        A number is never given again. Stores that no version has any more are removed, too.
 
         Raises:
             InvalidConfig: there is no such data set, or an alias stands for it.

@@ -16,10 +16,10 @@ from training.data.prepare import prepared, store_path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a data set holds."""
+    """Size and shape of a data set."""
 
     name: str
-    """Of imported data with the version: `photos@2`."""
+    """Name, for imported data with the version: `photos@2`."""
     train: int
     """Training samples, those for validation included."""
     test: int
@@ -67,7 +67,7 @@ def stored_path(reference: str, data_dir: Path) -> Path | None:
 
 
 def stored_dataset(name: str, data_dir: Path, cache_dir: Path) -> DatasetInfo | None:
-    """Return what the store of a data set holds; None: it is registered and has to be prepared.
+    """Return the description of a data set's store; None: it is registered and has to be prepared.
 
     Raises:
         InvalidConfig: there is no such data set.
@@ -80,7 +80,7 @@ def stored_dataset(name: str, data_dir: Path, cache_dir: Path) -> DatasetInfo | 
 
 
 def describe(name: str, data_dir: Path, cache_dir: Path) -> Facts | None:
-    """Return what a data set holds, as far as that is known without loading it or importing its package."""
+    """Return size and shape of a data set, as far as they are known without loading it or importing its package."""
     try:
         if find(DATASETS, name) is not None:
             return _facts(name, read_info(store_path(name, cache_dir)))
@@ -103,7 +103,7 @@ _BUILTIN: Final = {
         for each in IDX_DATASETS
     },
 }  # fmt: skip
-"""Of data sets that are not prepared yet."""
+"""Facts of data sets that are not prepared yet."""
 
 
 def _facts(name: str, info: DatasetInfo) -> Facts:

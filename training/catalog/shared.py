@@ -1,7 +1,7 @@
 """The catalog in an object store (`PREFLIGHT_DATASET_URL`): versions are uploaded once, and fetched by their hash.
 
 The store has the folders of the catalog: `names/<name>/<number>.json` and `stores/<sha256>.*`. A manifest is written
-last, so what has one is whole. What is fetched is hashed before it takes its name.
+last, so a version that has one is whole. A fetched store is hashed before it takes its name.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from training.data.dataset_info import info_of, opened
 
 BLOCK: Final = 4 << 20
 TRIES: Final = 5
-"""Of each file; a connection may drop in the middle, and the next try goes on there."""
+"""Tries of each operation; a download that drops in the middle resumes there."""
 PAUSE: Final = 0.5
 """Seconds before the second try; doubled each time."""
 LARGEST_MANIFEST: Final = 16 << 20
 MAX_VERSIONS: Final = 10_000
 LOCAL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
-"""Errors of this disk."""
+"""Errors of this disk, after which nothing is tried again."""
 Found = TypeVar("Found")
 
 
 class SharedCatalog:
-    """The catalog of a data directory, and what an object store has of it."""
+    """The catalog of a data directory, and its copy in an object store."""
 
     def __init__(self, url: str, catalog: Catalog) -> None:
         """Connect lazily; raises as `open_url`."""
@@ -83,7 +83,7 @@ class SharedCatalog:
             self._catalog.sweep()
 
     def _erased_elsewhere(self, name: str, files: Mapping[str, str]) -> bytes | None:
-        """Return the list of deleted samples where it is another one than here: versions have changed."""
+        """Return the list of deleted samples where it differs from the one here: versions have changed."""
         local = self._catalog.erased(name)
         if local.name not in files:
             return None
@@ -117,10 +117,10 @@ class SharedCatalog:
         self._try(f"upload {version.reference}", lambda: self._write(manifest, target))
 
     def push_erased(self, name: str) -> None:
-        """Upload what the deletion of samples has made of a data set, and remove its former contents.
+        """Upload the versions of a data set that the deletion of samples has changed, and remove their former contents.
 
         Raises:
-            DatasetError: the object store does not take it; the same call goes on.
+            DatasetError: the object store does not take it; the same call, made again, continues.
         """
         self._store.invalidate_cache()
         versions = [self._catalog.find(f"{name}@{number}") for number in self._catalog.numbers(name)]
@@ -157,10 +157,10 @@ class SharedCatalog:
     def fetch(self, version: Version, most_bytes: int) -> Path:
         """Return the store of a version, fetched where it is missing here: once, however many ask.
 
-        Then stores that were used least recently and that no job uses go, until all have at most `most_bytes`.
+        Then stores that were used least recently and that no job uses are removed, until all have at most `most_bytes`.
 
         Raises:
-            DatasetError: it is not there, or not what its hash says.
+            DatasetError: it is not there, or its content has another hash.
         """
         path = self._catalog.store(version.sha256)
         self._catalog.stores.mkdir(parents=True, exist_ok=True)
@@ -173,7 +173,7 @@ class SharedCatalog:
         return path
 
     def fetch_rows(self, version: Version) -> None:
-        """Fetch what is known of each sample of a version, where it is missing here; raises `DatasetError`."""
+        """Fetch the rows of a version's samples, where they are missing here; raises `DatasetError`."""
         try:
             self.fetch_file(version, self._catalog.rows(version.sha256))
         except FileNotFoundError as error:
@@ -183,7 +183,7 @@ class SharedCatalog:
                 self.fetch_file(version, path)
 
     def fetch_file(self, version: Version, path: Path) -> None:
-        """Fetch a file beside the store of a version, where it is missing here.
+        """Fetch a file next to the store of a version, where it is missing here.
 
         Raises:
             FileNotFoundError: the object store has none.
@@ -211,7 +211,7 @@ class SharedCatalog:
         self._try(f"upload {local.name}", lambda: self._write(local, f"{self._root}/stores/{local.name}"))
 
     def push_alias(self, name: str) -> None:
-        """Upload what an alias stands for; raises `DatasetError`."""
+        """Upload the reference that an alias stands for; raises `DatasetError`."""
         local = self._catalog.root / "aliases" / name
         self._try(f"upload alias {name}", partial(self._write, local, f"{self._root}/aliases/{name}"))
 
@@ -243,7 +243,7 @@ class SharedCatalog:
             staged.unlink(missing_ok=True)
 
     def _append(self, source: str, staged: Path) -> None:
-        """Fetch what is missing at the end of a file."""
+        """Fetch the missing end of a file."""
         size = int(str(self._store.info(source)["size"]))
         with staged.open("ab") as out, self._store.open(source, "rb") as file:
             file.seek(out.tell())
@@ -269,7 +269,7 @@ class SharedCatalog:
             shutil.copyfileobj(file, out, BLOCK)
 
     def _try(self, what: str, action: Callable[[], Found]) -> Found:
-        """Return what `action` does, tried again where the connection or the store fails; raises `DatasetError`."""
+        """Return the result of `action`, tried again where the connection or the store fails; raises `DatasetError`."""
         for number in range(TRIES):
             try:
                 return action()

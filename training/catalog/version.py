@@ -1,4 +1,4 @@
-"""A version of an imported data set: what its manifest says."""
+"""A version of an imported data set: the content of its manifest."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ClassCount:
 
     name: str
     train: int
-    """Without those that validate."""
+    """Training samples without those that validate."""
     validation: int
     test: int
 
@@ -58,27 +58,27 @@ class Version:
     name: str
     version: int
     sha256: str
-    """Of its content, as `content_sha256` says."""
+    """SHA-256 of the content, as `content_sha256` computes it."""
     created_at: str
     source: str
-    """What was imported, without secrets."""
+    """Source that was imported, without secrets."""
     kind: str
-    """What the source was, in words."""
+    """Kind of the source, in words."""
     shape: tuple[int, int, int]
     classes: tuple[ClassCount, ...]
     asked: dict[str, JsonValue]
     """Options of the import."""
     report: dict[str, JsonValue]
-    """What was found: see docs/how-to/data.md."""
+    """Findings of the import: see docs/how-to/data.md."""
 
     @property
     def reference(self) -> str:
-        """`photos@2`."""
+        """Name and number, as `photos@2`."""
         return f"{self.name}@{self.version}"
 
     @property
     def former(self) -> list[str]:
-        """SHA-256 of the contents that it had before samples were deleted, the newest last."""
+        """SHA-256 of the contents that the version had before samples were deleted, the newest last."""
         notes = self.report.get("erased")
         return [
             note["sha256"] for note in (notes if isinstance(notes, list) else [])
@@ -95,7 +95,7 @@ VERSION: Final = TypeAdapter(Version)
 
 
 def content_header(shape: Sequence[int], names: Sequence[str], counts: Sequence[int]) -> bytes:
-    """Return what is hashed before the tensors: shape, class names, and how many train, validate and test."""
+    """Return the header that is hashed before the tensors: shape, class names, and the number of each part."""
     return json.dumps([list(shape), list(names), list(counts)], separators=(",", ":")).encode() + b"\n"
 
 

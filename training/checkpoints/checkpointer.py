@@ -49,7 +49,7 @@ class SavedCheckpoint:
     epoch: int
     step: int
     seconds: float
-    """Training was stopped."""
+    """Seconds that training was stopped."""
     write_seconds: float
     processor_seconds: float
     """CPU time of the writer thread."""
@@ -94,7 +94,7 @@ class Checkpointer:
         # A model may have a mask of infinities; only tensors that are finite at first have to stay finite.
         self._never_finite = {name for name, tensor in changing_tensors(step) if not is_finite(tensor)}
         self._kept: list[Path] = []
-        self._position: int | None = None  # of the newest one, written or being written
+        self._position: int | None = None  # of the newest checkpoint, written or being written
         self._failing = False
 
     def _made_from(self) -> Origin:

@@ -8,7 +8,7 @@ from typing import Final
 _ATTEMPT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 _NAME: Final = re.compile(r"checkpoint-[0-9]{12}\.json", re.ASCII)
 _FILES: Final = re.compile(r"\.?checkpoint-[0-9]{12}\.(json|safetensors)(\..*)?", re.ASCII)
-"""What belongs to a checkpoint: its two files, and what a killed writer left of them."""
+"""Names of a checkpoint's files: the two, and what a killed writer left of them."""
 
 
 def tensors_of(path: Path) -> Path:
@@ -29,7 +29,7 @@ def checkpoint_files(job_dir: Path) -> list[tuple[int, Path]]:
 def prune(directory: Path, keep: Collection[Path]) -> None:
     """Remove the checkpoints but `keep` (JSON paths) of the attempt that writes to `directory`, and of those before.
 
-    A later attempt's are left alone: who wakes up after it was given up shall not harm its successor.
+    A later attempt's are left alone: an attempt that wakes up after it was given up must not harm its successor.
 
     Raises:
         OSError: a directory cannot be read or written.
@@ -37,7 +37,7 @@ def prune(directory: Path, keep: Collection[Path]) -> None:
     kept = {name for path in keep for name in (path, tensors_of(path))}
     for place in _until(directory):
         unneeded = [path for path in _files(place) if path not in kept]
-        # Its JSON first, so that what is half removed is no checkpoint.
+        # The JSON first, so that a half-removed checkpoint counts as none.
         for path in sorted(unneeded, key=lambda path: path.suffix != ".json"):
             path.unlink(missing_ok=True)
 

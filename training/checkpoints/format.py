@@ -28,7 +28,7 @@ from training.system.digests import Digests, HashedChunks
 from training.system.safetensors_file import TensorView, safetensors_chunks
 
 LONGEST_HEADER: Final = 16 << 20
-"""Bytes; the header names a few hundred tensors, so what claims to be longer is none."""
+"""Most bytes of a header: it names a few hundred tensors, so that a longer one is invalid."""
 
 _SEALED: Final = re.compile(rb'\{"sha256":"([0-9a-f]{64})","checkpoint":(.*)\}\n', re.DOTALL)
 
@@ -44,12 +44,12 @@ class Checkpoint:
     format: Literal[1] = 1
     spec: TrainSpec
     plan: Plan
-    """Under which it was trained until then."""
+    """Plan under which it was trained until then."""
     dataset: str
     data_sha256: str
-    """Of the prepared data, wherever they lay."""
+    """SHA-256 of the prepared data, wherever they lay."""
     facts: dict[str, JsonValue]
-    """Of the request."""
+    """Facts of the request."""
     course: TrainState
     tensors: tuple[str, ...]
     """Names of the tensors."""
@@ -62,13 +62,13 @@ CHECKPOINT = TypeAdapter(Checkpoint)
 
 @plain_dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What a training is made from: the same in all its checkpoints."""
+    """Spec, plan, data and facts of a training: the same in all its checkpoints."""
 
     spec: TrainSpec
     plan: Plan
     dataset: str
     data_sha256: str
-    """Of the prepared data, as `dataset_store.checksum` returns it."""
+    """SHA-256 of the prepared data, as `dataset_store.checksum` returns it."""
     facts: dict[str, JsonValue]
 
 
@@ -99,7 +99,7 @@ def read(path: Path, spec: TrainSpec, data_sha256: str, digests: Digests) -> Che
     """Return the checkpoint described at `path`, its tensors verified but not loaded.
 
     Raises:
-        Unusable: it is damaged, or of a training of another spec or of other data.
+        InvalidCheckpoint: it is damaged, or of a training of another spec or of other data.
     """
     checkpoint = _unsealed(path)
     if checkpoint.spec != spec:
@@ -127,7 +127,7 @@ def _unsealed(path: Path) -> Checkpoint:
 
 
 def _in_one_process(text: bytes) -> str | bytes:
-    """Return the JSON of a checkpoint, of a training in several processes with the plan with which one goes on."""
+    """Return the JSON of a checkpoint; a plan for several processes is replaced by the one for a single process."""
     match fields := json.loads(text):
         case {"spec": {"batch_size": batch_size}, "plan": {"processes": _} as plan}:
             return json.dumps({**fields, "plan": in_one_process(plan, batch_size)})

@@ -19,17 +19,17 @@ class ResumePoint:
     """A checkpoint that a training can resume from."""
 
     path: Path
-    """Of the JSON file."""
+    """Path of the JSON file."""
     epoch: int
     """Epochs done."""
     step: int
-    """Steps done of the epoch after them."""
+    """Steps done of the epoch after those."""
     position: int
     """Steps done in all."""
     plan: Plan
-    """Under which it was trained until then."""
+    """Plan under which it was trained until then."""
     facts: dict[str, JsonValue]
-    """Of the request for that training."""
+    """Facts of the request for that training."""
 
 
 def find_resume_points(

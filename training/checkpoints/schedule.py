@@ -4,7 +4,7 @@ import time
 from typing import Final
 
 SECONDS: Final = (15.0, 60.0)
-"""Between two checkpoints by time, at least and at most, where nothing else is asked for."""
+"""Least and most seconds between two checkpoints by time, where nothing else is asked for."""
 COST: Final = 0.01
 """Share of the time that checkpoints may take: those at the ends of epochs are left out beyond it, and those by time,
 where nothing else is asked for, made more seldom."""
@@ -20,7 +20,7 @@ class CheckpointSchedule:
         self.cost = 0.0
         """Training seconds lost by the last checkpoint."""
         self.write_seconds = 0.0
-        """From the last checkpoint's snapshot until it was on disk: a kill meanwhile goes back to the one before."""
+        """Seconds from the last checkpoint's snapshot until it was on disk: a kill meanwhile leaves the one before."""
 
     def restart(self) -> float:
         """Count from now, and return this moment."""

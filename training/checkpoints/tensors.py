@@ -39,7 +39,7 @@ def is_finite(tensor: Tensor) -> bool:
 
 
 def tensor_view(tensor: Tensor) -> TensorView:
-    """Return a contiguous tensor as what safetensors stores; the memory is shared."""
+    """Return a view of a contiguous tensor as safetensors stores it; the memory is shared."""
     data = tensor.reshape(-1).view(torch.uint8).numpy().data
     return TensorView(DTYPES[tensor.dtype], tuple(tensor.shape), data, tensor.element_size())
 
@@ -52,7 +52,7 @@ class LiveTensors(Mapping[str, TensorView]):
         self._tensors = tensors
 
     def __getitem__(self, name: str) -> TensorView:
-        """Return the view of one."""
+        """Return the view of a tensor."""
         return tensor_view(self._tensors[name])
 
     def __iter__(self) -> Iterator[str]:
@@ -60,7 +60,7 @@ class LiveTensors(Mapping[str, TensorView]):
         return iter(self._tensors)
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of tensors."""
         return len(self._tensors)
 
 
@@ -68,7 +68,7 @@ def restore(step: TrainStep, tensors: Mapping[str, Tensor], *, best: bool) -> No
     """Put the tensors of a checkpoint into `step`, with or without best weights; none of them when it raises.
 
     Raises:
-        Unusable: they are not those of this model.
+        InvalidCheckpoint: they are not those of this model.
     """
     model, best_weights = _beneath("model/", tensors), _beneath("best/", tensors)
     wanted = _shapes(step.model.state_dict())

@@ -38,8 +38,8 @@ def gather(
 ) -> tuple[Tensor, Tensor]:
     """Return training images float32 [B, C, H, W] and labels int64 [B] of `draws` (int64 [B]).
 
-    A draw is a sample's number, or that of a repetition of it, as `BalancedPasses.draws` has them: its augmentation is
-    another one.
+    A draw is a sample's number, or that of a repetition of it, as `BalancedPasses.draws` has them: a repetition has
+    another augmentation.
     """
     samples = draws % len(store.train_labels)
     # Indexing would copy element by element.
@@ -53,8 +53,8 @@ def gather(
 class EpochOrder(Sampler[tuple[int, Tensor]]):
     """Yields (pass from 0, draws int64 [batch_size]) of the effective batches `first` to `end` of an epoch.
 
-    A pass takes each sample once at most, in an order of its own, unless its draws are `balanced`. Passes follow one
-    another however long the epochs are: an epoch goes on where the last one ended.
+    A pass takes each sample once at most, in its own order, unless its draws are `balanced`. Passes follow one
+    another however long the epochs are: an epoch continues where the last one ended.
     """
 
     def __init__(
@@ -149,5 +149,5 @@ class Batches:
                 self._store, draws, self._spec.augmentation,
                 seed=self._spec.seed, epoch=number, layout=self._layout,
             )  # fmt: skip
-            # Only what the kernel may not move is copied to a GPU while the CPU gathers the next batch.
+            # Only memory that the kernel may not move is copied to a GPU while the CPU gathers the next batch.
             yield (images.pin_memory(), labels.pin_memory()) if self._pinned else (images, labels)

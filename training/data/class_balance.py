@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SUBSET_SEED: Final = 0
-"""Of the draw of `train_samples`: trainings with other seeds use the same samples, so that they can be compared."""
+"""Seed of the draw of `train_samples`: trainings with other seeds use the same samples, to be comparable."""
 
 
 def is_balanced(spec: TrainSpec) -> bool:
@@ -31,7 +31,7 @@ def require_every_class(spec: TrainSpec, info: DatasetInfo) -> None:
     `train_samples` may leave out a class that is there: only `class_counts` sees that.
 
     Raises:
-        InvalidConfig: there is one.
+        InvalidConfig: a class has no training sample.
         DatasetError: the store cannot be read.
     """
     if is_balanced(spec):
@@ -54,7 +54,7 @@ def class_counts(spec: TrainSpec, info: DatasetInfo, labels: Tensor) -> Tensor:
 
 
 def class_weights(spec: TrainSpec, info: DatasetInfo, labels: Tensor) -> Tensor | None:
-    """Return what each class weighs in the loss, float32 [classes]: N / (classes * samples of the class); None: alike.
+    """Return each class's weight in the loss, float32 [classes]: N / (classes * samples of the class); None: all alike.
 
     These are the "balanced" weights of scikit-learn (King and Zeng 2001, "Logistic Regression in Rare Events Data").
     Their mean over the samples that train is 1, so that the learning rate keeps its meaning. Raises as `class_counts`.

@@ -26,14 +26,14 @@ _TURNS_STREAM = -2
 
 
 def uniform(seed: int, epoch: int, samples: Tensor, counts: Mapping[int, int]) -> dict[int, Tensor]:
-    """Float32 numbers [B, count] in [0, 1) of each stream, for the data set's samples numbered `samples` (int64 [B]).
+    """Return float32 numbers [B, count] in [0, 1) of each stream, for the samples numbered `samples` (int64 [B]).
 
-    `counts` says how many of which stream, at least one of at least one. Row i of a stream depends on (seed, epoch,
+    `counts` has one stream or more, each with one column or more. Row i of a stream depends on (seed, epoch,
     samples[i], stream) alone; a larger count adds columns and keeps the others, and other streams change nothing.
     `seed` is 0..2**63-1; `epoch` and streams are at least 0. Operations that must be independent of each other use
     different streams.
     """
-    # All at once: of a batch's few numbers each operation takes longer to begin than to compute.
+    # All at once: with a batch's few numbers each operation takes longer to begin than to compute.
     keys = torch.tensor([_signed(_nested_key(seed, epoch, stream)) for stream in counts], device=samples.device)
     sample_keys = _mix_(_steps(samples)[:, None] + keys)
     pairs = tuple((count + 1) // 2 for count in counts.values())
@@ -47,25 +47,25 @@ def uniform(seed: int, epoch: int, samples: Tensor, counts: Mapping[int, int]) -
 
 @lru_cache(maxsize=64)
 def _layout(pairs: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return each word's place among the streams, of `pairs` words each, and what it adds to a sample's key."""
+    """Return each word's place among the streams, of `pairs` words each, and the step it adds to a sample's key."""
     places = [place for place, number in enumerate(pairs) for _ in range(number)]
     steps = _steps(torch.tensor([step for number in pairs for step in range(number)], dtype=torch.int64))
     return torch.tensor(places, dtype=torch.int64, device=device), steps.to(device)
 
 
 def shuffle(seed: int, epoch: int, count: int) -> Tensor:
-    """Permutation of range(count), int64 [count], depending on (seed, epoch, count) alone."""
+    """Return a permutation of range(count), int64 [count], depending on (seed, epoch, count) alone."""
     hashes = _outputs(_nested_key(seed, epoch, _SHUFFLE_STREAM), torch.arange(count))
     return torch.argsort(hashes, stable=True)
 
 
 def turn_hashes(seed: int, turns: Tensor, samples: Tensor) -> Tensor:
-    """Int64 hashes [N] of (seed, turn, sample), for turns and sample numbers int64 [N] that are not negative."""
+    """Return int64 hashes [N] of (seed, turn, sample), for turns and sample numbers int64 [N] that are not negative."""
     return _mix_(_steps(samples).add_(_outputs(_nested_key(seed, _TURNS_STREAM), turns)))
 
 
 def _nested_key(*indices: int) -> int:
-    """Key reached from key 0 by taking the given output at each level, 0..2**64-1."""
+    """Return the key reached from key 0 by taking the given output at each level, 0..2**64-1."""
     key = 0
     for index in indices:
         key = _mix((key + (index + 1) * _GAMMA) & _MASK)
@@ -73,7 +73,7 @@ def _nested_key(*indices: int) -> int:
 
 
 def _outputs(key: int, indices: Tensor) -> Tensor:
-    """SplitMix64's outputs number `indices` (int64, from 0) for `key`, as the int64 of the same 64 bits."""
+    """Return SplitMix64's outputs number `indices` (int64, from 0) for `key`, as the int64 of the same 64 bits."""
     return _mix_(_steps(indices).add_(_signed(key)))
 
 
@@ -82,24 +82,24 @@ def _steps(indices: Tensor) -> Tensor:
 
 
 def _mix(word: int) -> int:
-    """SplitMix64's finalizer on one word, 0..2**64-1; for a single word far faster than a tensor."""
+    """Apply SplitMix64's finalizer to one word, 0..2**64-1; for a single word far faster than a tensor."""
     for shift, factor in _ROUNDS:
         word = (word ^ (word >> shift)) * factor & _MASK
     return word ^ (word >> _LAST_SHIFT)
 
 
 def _mix_(words: Tensor) -> Tensor:
-    """SplitMix64's finalizer on int64 words, in place; torch's multiplication wraps as it needs to."""
+    """Apply SplitMix64's finalizer to int64 words, in place; torch's multiplication wraps as it needs to."""
     for shift, factor in _ROUNDS:
         words.bitwise_xor_(_logical_right_shift(words, shift)).mul_(_signed(factor))
     return words.bitwise_xor_(_logical_right_shift(words, _LAST_SHIFT))
 
 
 def _logical_right_shift(words: Tensor, bits: int) -> Tensor:
-    """Shift that fills with zeros; torch's own repeats the sign bit."""
+    """Shift right and fill with zeros; torch's own repeats the sign bit."""
     return (words >> bits).bitwise_and_(_MASK >> bits)
 
 
 def _signed(word: int) -> int:
-    """Two's complement int64 of the same 64 bits, as torch takes no larger scalars."""
+    """Return the two's complement int64 of the same 64 bits, as torch takes no larger scalars."""
     return word - (word >> 63 << 64)

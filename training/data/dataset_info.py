@@ -18,7 +18,7 @@ from preflight.contract.spec import STRICT
 from preflight.errors import DatasetError
 
 FORMAT: Final = 1
-"""Raised when the content of the file changes; files of another format are prepared again."""
+"""Number of the format, raised when the file's content changes; files of another format are prepared again."""
 
 MAX_HEADER_BYTES: Final = 1 << 20
 """A header is about a kilobyte; a longer one is not read."""
@@ -30,7 +30,7 @@ class Fingerprint:
 
     path: Path
     size: int
-    """Bytes."""
+    """Size in bytes."""
     mtime_ns: int
 
     @classmethod
@@ -56,28 +56,28 @@ class DatasetInfo:
     train_count: int
     test_count: int
     mean: float
-    """Of all training pixels, on the scale 0..255."""
+    """Mean of all training pixels, on the scale 0..255."""
     std: float
     """Population standard deviation of all training pixels, on the scale 0..255."""
     sources: tuple[Fingerprint, ...]
     """The files it was made from; none for imported data."""
     class_names: tuple[str, ...] = ()
-    """Of imported data; empty: the numbers of the classes."""
+    """Class names of imported data; empty: the numbers of the classes."""
     sha256: str | None = None
-    """Of the content of an imported version; the catalog has it."""
+    """SHA-256 of the content of an imported version; the catalog has it."""
     inverted: bool | None = None
-    """Of imported data: whether pictures were inverted, so that 0 is background; None: not imported."""
+    """Whether pictures of imported data were inverted, so that 0 is background; None: not imported."""
     validation_count: int | None = None
     """Last training samples that validate by default; None: as `training.data.split` says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class _Description:
-    """What the metadata of the file say."""
+    """Content of the file's metadata."""
 
     format: Literal[1]
     package: str
-    """Version of preflight-worker that wrote it; for people, decides nothing."""
+    """Version of preflight-worker that wrote the file; for people, decides nothing."""
     info: DatasetInfo
 
 
@@ -120,7 +120,7 @@ def to_metadata(info: DatasetInfo) -> dict[str, str]:
 
 
 def read_info(path: Path) -> DatasetInfo:
-    """Return what the store at `path` holds, from its header alone.
+    """Return the description of the store at `path`, from its header alone.
 
     Raises:
         DatasetError: there is no such file, it is of another format, or it is not whole.
@@ -141,7 +141,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def info_of(file: BinaryIO, path: Path) -> DatasetInfo:
-    """Return what an opened store holds; raises as `read_info`, and names `path`."""
+    """Return the description of an opened store; raises as `read_info`, and names `path`."""
     try:
         length = int.from_bytes(file.read(8), "little")
         encoded = file.read(min(length, MAX_HEADER_BYTES))
@@ -163,18 +163,18 @@ def info_of(file: BinaryIO, path: Path) -> DatasetInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class Place:
-    """Where a tensor lies in a store."""
+    """Place of a tensor in a store."""
 
     offset: int
-    """Of its first byte in the file."""
+    """Offset of its first byte in the file."""
     count: int
-    """Samples."""
+    """Number of samples."""
     bytes: int
-    """Of one sample."""
+    """Bytes of one sample."""
 
 
 def tensor_places(file: BinaryIO, path: Path) -> dict[str, Place]:
-    """Return where `train_images`, `train_labels`, `test_images` and `test_labels` lie; raises `DatasetError`."""
+    """Return the places of `train_images`, `train_labels`, `test_images` and `test_labels`; raises `DatasetError`."""
     try:
         file.seek(0)
         length = int.from_bytes(file.read(8), "little")

@@ -41,7 +41,7 @@ class PreparedDataset:
 
 
 def write(path: Path, name: str, samples: Samples, sources: tuple[Fingerprint, ...]) -> DatasetInfo:
-    """Write `samples` as the store at `path`, whole or not at all, and return what it holds.
+    """Write `samples` as the store at `path`, whole or not at all, and return its description.
 
     Raises:
         DatasetError: the file cannot be written.

@@ -1,4 +1,4 @@
-"""The interface of a data set (`Dataset`) and what it loads (`Samples`)."""
+"""The interface of a data set (`Dataset`) and the samples that it loads (`Samples`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LabeledImages:
     """Images uint8 [N, C, H, W], 0 is background and 255 is ink, and their labels uint8 [N].
 
     Raises:
-        ValueError: the arrays are not that, or N is 0.
+        ValueError: the arrays have other shapes or types, or N is 0.
     """
 
     images: npt.NDArray[np.uint8]
@@ -40,7 +40,7 @@ class Samples:
     """A whole data set; labels are below `classes`, and images of both splits have one shape.
 
     Raises:
-        ValueError: they have not.
+        ValueError: a label is too large, or the shapes differ.
     """
 
     train: LabeledImages
@@ -65,7 +65,7 @@ class Samples:
 
 @runtime_checkable
 class Dataset(Protocol):
-    """What is registered under the entry point group `preflight.datasets`: an object, not a class."""
+    """Interface of an object, not a class, registered under the entry point group `preflight.datasets`."""
 
     @property
     def classes(self) -> int:
@@ -95,7 +95,7 @@ class ExplainsAbsence(Protocol):
     """A data set that can say what is in a directory instead of its files."""
 
     def explain_absence(self, data_dir: Path) -> str | None:
-        """Return a sentence; None: its files are there, or nothing that could be meant is."""
+        """Return a sentence on what is there; None: its files are there, or nothing that could be meant is."""
         ...
 
 

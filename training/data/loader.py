@@ -43,7 +43,7 @@ def iterate(loader: DataLoader[Batch]) -> Iterator[Batch]:
 
 
 def obey_parent(worker: int) -> None:  # noqa: ARG001 - the signature of `worker_init_fn`
-    """In a loader's worker: end at a stop signal of the parent alone, which torch sends to one that hangs."""
+    """End a loader's worker at a stop signal of the parent alone, which torch sends to one that hangs."""
 
     def obey() -> None:
         while signal.sigwaitinfo(STOP_SIGNALS).si_pid != os.getppid():

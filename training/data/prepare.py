@@ -10,7 +10,7 @@ from training.data.datasets import Dataset, ExplainsAbsence, Samples, Unreadable
 
 
 def prepared(name: str, data_dir: Path, cache_dir: Path) -> DatasetInfo | None:
-    """Return what the store of the data set `name` holds, or None if it has to be made; cheap, without torch.
+    """Return the description of the store of the data set `name`, or None if it has to be made; cheap, without torch.
 
     It is prepared again when it is damaged or of another format, and when its source files have changed. If they are
     gone and there are no others, or cannot be looked for, it is used as it is.
@@ -30,7 +30,7 @@ def prepared(name: str, data_dir: Path, cache_dir: Path) -> DatasetInfo | None:
 
 
 def explain_absence(name: str, data_dir: Path) -> str | None:
-    """Return what is in `data_dir` instead of the files of the data set `name`, in one sentence; None: nothing is.
+    """Return a sentence on what is in `data_dir` instead of the files of the data set `name`; None: nothing is.
 
     Raises:
         InvalidConfig: `name` is not a usable data set.
@@ -84,7 +84,7 @@ def _dataset(name: str) -> Dataset:
 
 
 def _samples(name: str, dataset: Dataset, data_dir: Path, download: bool) -> Samples:
-    """Load a data set, and hold a user's to what it says of itself."""
+    """Load a data set, and refuse a user's that differs from its own description."""
     try:
         samples = dataset.load(data_dir, download=download)
     except ValueError as error:
@@ -106,7 +106,7 @@ def _samples(name: str, dataset: Dataset, data_dir: Path, download: bool) -> Sam
 
 
 def store_path(name: str, cache_dir: Path) -> Path:
-    """Return where the store of a registered data set is, or will be."""
+    """Return the path of a registered data set's store, which may not exist yet."""
     return cache_dir / "datasets" / f"{name}.safetensors"
 
 

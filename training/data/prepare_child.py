@@ -19,7 +19,7 @@ MODULE = "training.data.prepare_child"
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class PrepareRequest:
-    """Which data set to prepare, from where, to where."""
+    """Data set to prepare, and the directories to read and to write."""
 
     dataset: str
     data_dir: Path

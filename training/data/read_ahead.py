@@ -1,7 +1,7 @@
-"""Samples of a large mapped store, asked of the disk before they are used.
+"""Samples of a large mapped store, requested from the disk before they are used.
 
 A training takes samples in random order, and the kernel expects that a mapped file is read in order: it reads 128 KiB
-around each page that it lacks, one after the other. Of data that do not fit into memory that is most of the time.
+around each page that it lacks, one after the other. With data that do not fit into memory, that takes most of the time.
 """
 
 import ctypes
@@ -13,9 +13,9 @@ from typing import Final
 from torch import Tensor
 
 LEAST_BYTES: Final = 256 << 20
-"""Of images: those of fewer bytes are soon in memory as a whole, and each piece of advice costs 2 us."""
+"""Least bytes of images: fewer are soon in memory as a whole, and each piece of advice costs 2 us."""
 AHEAD: Final = 4
-"""Batches that are asked for before the one that is used."""
+"""Batches that are requested ahead of the one in use."""
 
 
 class ReadAhead:
@@ -46,6 +46,6 @@ class ReadAhead:
 
 
 def _advise(address: int, length: int, advice: int) -> None:
-    """Advise the kernel about the pages that hold these bytes; that it refuses costs speed alone."""
+    """Advise the kernel about the pages that hold these bytes; a refusal costs speed alone."""
     begin = address // mmap.PAGESIZE * mmap.PAGESIZE
     ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), ctypes.c_size_t(address + length - begin), advice)

@@ -1,4 +1,4 @@
-"""Which of the training samples train, which validate, and how many steps that makes; torch-free."""
+"""Split of the training samples: which train, which validate, and how many steps that makes; torch-free."""
 
 import math
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ DEFAULT_VALIDATION = 5_000
 """Training samples held out when neither spec nor data set says; a tenth of the training set where that is fewer."""
 
 LEAST_STEPS = 16
-"""Optimizer steps in an epoch that the default batch leaves, for imported data."""
+"""Least optimizer steps in an epoch that the default batch leaves, for imported data."""
 SMALLEST_BATCH = 16
-"""Of those that are chosen by default: below, batch norm gets noisy."""
+"""Smallest batch that is chosen by default: below, batch norm gets noisy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How many of the training samples train, and how many (the last ones) validate."""
+    """Numbers of training samples that train and that validate (the last ones), and of steps."""
 
     train: int
     available: int
-    """From which those that train are drawn: all that do not validate."""
+    """Samples from which those that train are drawn: all that do not validate."""
     validation: int
     steps: int
     """Optimizer steps in an epoch; an incomplete last batch is left out."""

@@ -1,8 +1,8 @@
 """The child of a training with a seat: `python -m training.distributed.agent REQUEST`.
 
-It holds the seat: it meets the other agents, forks one rank, and forks it anew from the last checkpoint when the group
-changes. The leader's rank writes the records of a training (training/loop/child.py); beside those there are `listening`
-with the port of the leader's store, in a member's `connecting` once torch is imported, and for both `group` each time
+It holds the seat: it meets the other agents, forks one rank, and forks it again from the last checkpoint when the group
+changes. The leader's rank writes the records of a training (training/loop/child.py); in addition there are `listening`
+with the port of the leader's store, `connecting` of a member once torch is imported, and for both `group` each time
 ranks have formed.
 """
 
@@ -50,7 +50,7 @@ def hold_seat(request: TrainingRequest, journal: JournalWriter, should_stop: Cal
 
 
 def _run(request: TrainingRequest, seat: Seat, journal: JournalWriter, should_stop: Callable[[], bool]) -> int:
-    """Meet the others and run ranks; returns 0 or how the last rank ended, negative for a signal."""
+    """Meet the others and run ranks; return 0 or the exit code of the last rank, negative for a signal."""
     # torch is imported here, so that a bad request fails before its seconds.
     from torch.distributed import DistError
     from torch.distributed.elastic.multiprocessing import SignalException
@@ -137,7 +137,7 @@ def _raise_once(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG0
 
 
 def _silence_elastic() -> None:
-    """Keep elastic's own messages out of standard error, the end of which is told to users."""
+    """Keep elastic's own messages out of standard error, the end of which is shown to users."""
     logger = logging.getLogger("torch.distributed")
     logger.propagate = False
     logger.handlers.clear()

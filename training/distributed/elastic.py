@@ -1,4 +1,4 @@
-"""The elastic agent: PyTorch's own, which starts one rank, and starts it anew when the group has changed."""
+"""The elastic agent: PyTorch's own, which starts one rank, and starts it again when the group has changed."""
 
 import signal
 from collections.abc import Callable
@@ -12,20 +12,20 @@ from training.distributed.rendezvous import Rendezvous
 from training.process.interrupts import held_back
 
 PEER_LOST: Final = 75
-"""Exit code of a rank that another one left alone, or that was asked to form anew (EX_TEMPFAIL of sysexits.h)."""
+"""Exit code of a rank that another one left, or that was asked to form a new group (EX_TEMPFAIL of sysexits.h)."""
 REFORM: Final = signal.SIGUSR1
-"""Asks the leader's rank to save a checkpoint and end with `PEER_LOST`."""
+"""Signal that asks the leader's rank to save a checkpoint and end with `PEER_LOST`."""
 REFORM_SECONDS: Final = 15
-"""For that, until the rank is killed."""
+"""Seconds for that, after which the rank is killed."""
 VANISHED_SECONDS: Final = 1
 """The same where a member has vanished: a rank that waits for it cannot save anything."""
 MONITOR_SECONDS: Final = 0.2
 RESTARTS: Final = 1_000_000
-"""Rounds of a training at most: the supervisor ends a group that gets nowhere."""
+"""Most rounds of a training: the supervisor ends a group that makes no progress."""
 
 
 class RankEnded(Exception):
-    """A rank ended by itself and not for want of another one; `code` is negative for a signal."""
+    """A rank ended by itself and not because another one was lost; `code` is negative for a signal."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"a rank ended with {code}")
@@ -33,7 +33,7 @@ class RankEnded(Exception):
 
 
 class NoLogs(LogsSpecs):
-    """No files of elastic's own: the rank writes to the agent's standard error, and failures to the journal."""
+    """Logs of elastic without files: the rank writes to the agent's standard error, and failures to the journal."""
 
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
         """Return no redirection for each rank."""
@@ -42,7 +42,7 @@ class NoLogs(LogsSpecs):
 
     @property
     def root_log_dir(self) -> str:
-        """Nowhere."""
+        """Empty path: there are no log files."""
         return ""
 
 
@@ -72,7 +72,7 @@ class GroupAgent(LocalElasticAgent):
         return started
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
-        """Return the state of the rank; raises `RankEnded` unless it wants to form anew."""
+        """Return the state of the rank; raises `RankEnded` unless it asks for a new group."""
         result: RunResult = super()._monitor_workers(worker_group)
         for failure in result.failures.values():
             if failure.exitcode != PEER_LOST:
@@ -80,8 +80,8 @@ class GroupAgent(LocalElasticAgent):
         return result
 
     def _stop_workers(self, worker_group: WorkerGroup) -> None:  # noqa: ARG002 - as in the base class
-        """End the rank so that the group can form anew."""
+        """End the rank so that the group can form again."""
         self._shutdown(REFORM, VANISHED_SECONDS if self._rendezvous_of_seat.vanished else REFORM_SECONDS)
 
     def _exit_barrier(self) -> None:
-        """Wait for nobody: members go when the training is over."""
+        """Wait for nobody: members leave when the training is over."""

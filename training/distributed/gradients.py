@@ -16,7 +16,7 @@ from preflight.contract.plan import Plan
 from training.group import Wire
 
 AWAKE_SECONDS: Final = 0.02
-"""For which a rank polls for a message before it sleeps.
+"""Seconds for which a rank polls for a message before it sleeps.
 
 On a virtual machine an idle processor takes longer to wake up than the gradients of a small network to travel.
 """
@@ -33,7 +33,7 @@ class GradientExchange:
     polls: bool
     """Whether to wait awake at first, on processors that nobody else needs meanwhile."""
     figures: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64), init=False)
-    """Of a step, to add up in place during its backward pass, float64 [N]."""
+    """Figures of a step, to add up in place during its backward pass, float64 [N]."""
     _works: list[Work | None] = field(default_factory=list, init=False)
     _arrivals: list[tuple[Future[Tensor], Callable[[], Tensor]]] = field(default_factory=list, init=False)
 
@@ -48,9 +48,9 @@ class GradientExchange:
         return averaged
 
     def _send(self, gradients: Tensor) -> Callable[[], Tensor]:
-        """Send the gradients of a bucket, and return what makes of them the mean, once all have arrived.
+        """Send the gradients of a bucket, and return a function for their mean once all have arrived.
 
-        Two ranks tell each other theirs: one message each way, where an all-reduce takes two, one after the other.
+        Two ranks send each other theirs: one message each way, where an all-reduce takes two, one after the other.
         """
         own = gradients.bfloat16() if self.wire == "bfloat16" else gradients
         if self.ranks != PAIR:
@@ -71,7 +71,7 @@ class GradientExchange:
 
 
 def await_message(work: Work | None, *, polls: bool) -> None:
-    """Wait for a message of this rank's; raises RuntimeError where another is lost."""
+    """Wait for a message of this rank's; raises RuntimeError where another rank is lost."""
     if work is None:  # in a group without this rank
         return
     asleep_from = time.monotonic() + AWAKE_SECONDS
@@ -81,8 +81,8 @@ def await_message(work: Work | None, *, polls: bool) -> None:
 
 
 def may_poll(plan: Plan, quota: float | None) -> bool:
-    """Whether a rank may poll in a container of so many processors: where each of its threads was granted one.
+    """Whether a rank may poll in a container with this quota: where each of its threads was granted a processor.
 
-    Of less, polling takes what the training needs; without a quota, what others do.
+    With a smaller quota, polling takes time that the training needs; without one, time that others need.
     """
     return quota is not None and quota >= plan.threads

@@ -1,4 +1,4 @@
-"""Does the group pay? Real steps with real exchange of gradients, beside those of the leader alone.
+"""Measurement of the group: real steps with real exchange of gradients, compared with those of the leader alone.
 
 They are steps of a scratch model: the training begins with its own weights and random state.
 """
@@ -27,23 +27,23 @@ from training.prediction import Prediction
 from training.step.train_step import TrainStep
 
 MEASURE_SECONDS: Final = 0.5
-"""For which steps are timed, each way."""
+"""Seconds for which steps are timed, each way."""
 LEAST_STEPS, MOST_STEPS = 3, 50
 WARM_UP: Final = 2
 """Steps that do not count; in the second one DistributedDataParallel sorts its buckets."""
 NARROW_GAIN: Final = 1.03
-"""By how much bfloat16 between ranks has to be quicker to be chosen: it rounds gradients to 8 bits."""
+"""Ratio by which bfloat16 between ranks has to be quicker to be chosen: it rounds gradients to 8 bits."""
 KEY: Final = "measured"
 
 
 @checked(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What was measured once for an attempt; later rounds without a new name go by it."""
+    """Measurement of an attempt; later rounds without a new name use it."""
 
     names: tuple[str, ...]
     wire: Wire
     factor: float = Field(gt=0)
-    """Seconds of a step of the group, for those of a step of the leader alone."""
+    """Seconds of a step of the group, divided by those of a step of the leader alone."""
 
 
 MEASUREMENT: Final = TypeAdapter(Measurement | None)
@@ -54,11 +54,11 @@ class MeasuredRanks(Ranks):
     """Ranks that measure whether and how they train together."""
 
     measures: bool
-    """Whether to; the same for all ranks."""
+    """Whether to measure; the same for all ranks."""
     wanted: Wire | None
-    """Precision of gradients between ranks; None: what is measured to be quicker."""
+    """Precision of gradients between ranks; None: the one that is measured to be quicker."""
     memory: Store
-    """Of the attempt, beyond a round."""
+    """Store of the attempt, which outlasts a round."""
 
     def measure(
         self, spec: TrainSpec, plan: Plan, data: PreparedDataset, prediction: Prediction | None, report: RecordWriter
@@ -105,7 +105,7 @@ class MeasuredRanks(Ranks):
         return found
 
     def _wires(self, spec: TrainSpec) -> tuple[Wire, ...]:
-        """Return what to try: a deterministic training must not depend on what was quicker today."""
+        """Return the precisions to try: a deterministic training must not depend on what was quicker today."""
         return ("float32", "bfloat16") if self.wanted is None and not spec.deterministic else (self.wire,)
 
 
@@ -147,7 +147,7 @@ def slow_members(speeds: Mapping[str, float], leader: str) -> list[str]:
 
     Args:
         speeds: samples/s of each rank alone, by name.
-        leader: stays in any case.
+        leader: name of the leader, which stays in any case.
     """
     members = sorted((name for name in speeds if name != leader), key=lambda name: speeds[name], reverse=True)
     kept = max(

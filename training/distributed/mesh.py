@@ -1,4 +1,4 @@
-"""Connecting the ranks of a round, each with each, and what follows where two of them cannot reach each other."""
+"""Connection of the ranks of a round, each with each; one gives way where two of them cannot reach each other."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -10,7 +10,7 @@ from preflight.errors import ChildFailed
 from training.distributed.ranks import connect
 
 REPORT_SECONDS: Final = 3.0
-"""For which the others' reports are waited for, beyond the time to connect: all began at once."""
+"""Seconds to wait for the others' reports, beyond the time to connect: all began at once."""
 CONNECTED, FAILED = b"connected", b"failed"
 
 
@@ -18,11 +18,11 @@ def connect_all(store: Store, address: str, rank: int, names: Sequence[str], tim
     """Connect the ranks, and return once each has connected with each.
 
     Args:
-        store: of the round.
-        address: own one, to which everything binds.
-        rank: own one.
-        names: of all ranks, the leader's first.
-        timeout_seconds: for which each call of theirs waits at most.
+        store: store of the round.
+        address: address of this rank, to which everything binds.
+        rank: number of this rank.
+        names: names of all ranks, the leader's first.
+        timeout_seconds: longest wait of each call between them.
 
     Raises:
         RuntimeError: another rank has ended, or gives way.
@@ -58,7 +58,7 @@ def _key(rank: int) -> str:
 
 
 def _reports(store: Store, ranks: int, seconds: float) -> list[bytes]:
-    """Return what each rank reports; raises `DistError` where one reports nothing within `seconds`."""
+    """Return the report of each rank; raises `DistError` where one reports nothing within `seconds`."""
     keys = [_key(rank) for rank in range(ranks)]
     store.wait(keys, timedelta(seconds=seconds))
     return [store.get(key) for key in keys]

@@ -48,7 +48,7 @@ class Deaf:
 
 
 class Orders:
-    """Signals to the leader's rank: a stop signal stops the training, `REFORM` ends it so that the group forms anew."""
+    """Signals to the leader's rank: a stop signal stops the training, `REFORM` ends it to form the group again."""
 
     def __init__(self) -> None:
         self.reform = False
@@ -65,7 +65,7 @@ class Orders:
 
 @dataclass(frozen=True, slots=True)
 class MemberRecords:
-    """The journal of a member: of the training speaks the leader alone, of its own rank each member."""
+    """Journal of a member: the leader alone records the training, and each member the warnings of its own rank."""
 
     journal: RecordWriter
     rank: int
@@ -78,12 +78,12 @@ class MemberRecords:
 
 @checked(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """What the ranks of a round tell each other before they connect."""
+    """Message that the ranks of a round exchange before they connect."""
 
     name: str
     leader: bool
     timeout_seconds: Annotated[float, Field(gt=0)]
-    """The leader's counts."""
+    """Longest wait for another rank; the leader's value counts."""
 
 
 HELLO: Final = TypeAdapter(Hello)
@@ -95,7 +95,7 @@ def run_rank(
 ) -> None:  # fmt: skip
     """Train in the round that has formed, in a fork of process `agent`.
 
-    Raises `SystemExit` with `PEER_LOST` where the group has to form anew, and with 1 for a failure, which is recorded.
+    Raises `SystemExit` with `PEER_LOST` where the group has to form again, and with 1 for a failure, which is recorded.
     """
     die_with_parent(agent)
     should_stop = Orders() if seat.leader else Deaf()  # the agent held back the stop signals until now
@@ -139,13 +139,13 @@ def _train(
 
 
 def exchange(store: Store, place: Place, own: Hello) -> list[Hello]:
-    """Return what all ranks of a round say, in the order of the rendezvous."""
+    """Return the messages of all ranks of a round, in the order of the rendezvous."""
     store.set(f"hello/{place.rank}", HELLO.dump_json(own).decode())
     return [HELLO.validate_json(said) for said in store.multi_get([f"hello/{rank}" for rank in range(place.ranks)])]
 
 
 def timeout_of(request: TrainingRequest) -> float:
-    """Return the seconds after which a rank that says nothing is given up."""
+    """Return the seconds after which a silent rank is given up."""
     step_s = request.prediction.step_s if request.prediction else 0.0
     return max(LEAST_TIMEOUT, TIMEOUT_STEPS * step_s)
 

@@ -28,13 +28,13 @@ from training.step.train_step import TrainStep
 
 LEADER: Final = 0
 WORTH_TELLING: Final = 1e8
-"""Cost of work from which on a message takes shorter: `balanced` has 1.2e7, `best` 8.5e8 (docs/decisions.md)."""
+"""Cost from which on sharing the work is faster: `balanced` has 1.2e7, `best` 8.5e8 (docs/decisions.md)."""
 TYPES: Final = {name: dtype for dtype, name in DTYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the leader tells of a training's state: its numbers, and type and shape of each tensor by name."""
+    """Message of the leader about a training's state: its numbers, and type and shape of each tensor by name."""
 
     state: TrainState
     shapes: dict[str, tuple[str, tuple[int, ...]]]
@@ -49,7 +49,7 @@ class Ranks:
 
     rank: int
     names: Sequence[str]
-    """Of all ranks, the leader's first."""
+    """Names of all ranks, the leader's first."""
     batch_size: int
     """Samples of an effective batch."""
     on_finish: Callable[[], None]
@@ -69,7 +69,7 @@ class Ranks:
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Number of ranks."""
         return len(self.names)
 
     def measure(
@@ -113,7 +113,7 @@ class Ranks:
     ) -> Iterator[Tensor]:
         """Yield what `function` makes of each of `inputs`, the same to the bit on every rank.
 
-        Where it pays, each computes a part and tells the others, rounded to the precision between ranks.
+        Where it pays, each rank computes a part and sends it to the others, rounded to the precision between ranks.
         """
         if sum(costs) < WORTH_TELLING:
             return map(function, inputs)
@@ -158,7 +158,7 @@ class Ranks:
         return state if self.leads else told.state
 
     def tell(self, told: bytes) -> bytes:
-        """Return what the leader tells, on every rank."""
+        """Return the leader's `told` on every rank."""
         length = torch.tensor(len(told))
         dist.broadcast(length, LEADER)
         data = torch.empty(int(length), dtype=torch.uint8)
@@ -177,7 +177,7 @@ class Ranks:
 
 
 def divide(costs: Sequence[float], ranks: int) -> list[int]:
-    """Return for each piece of work the rank that does it: the longest first, each to whoever has least to do."""
+    """Return for each piece of work the rank that does it: the longest first, each to the rank that has least to do."""
     owners, loads = [0] * len(costs), [0.0] * ranks
     for piece in sorted(range(len(costs)), key=lambda each: -costs[each]):
         owner = owners[piece] = loads.index(min(loads))

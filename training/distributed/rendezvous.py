@@ -26,14 +26,14 @@ from training.group import Seat
 STORE_TIMEOUT: Final = timedelta(seconds=5)
 """Longest wait for an answer of the leader's store."""
 FIRST_CALL: Final = timedelta(seconds=5)
-"""For which the awaited ranks of a first round are waited for."""
+"""Longest wait for the awaited ranks of a first round."""
 LAST_CALL: Final = timedelta(seconds=2)
 """The same for a later round."""
 HEARTBEAT: Final = timedelta(seconds=1)
 MISSED_HEARTBEATS: Final = 4
-"""After so many a member has vanished."""
+"""Missed heartbeats after which a member has vanished."""
 POLL_SECONDS: Final = 0.1
-"""Between two looks at a round that forms."""
+"""Seconds between two looks at a round that forms."""
 PAST: Final = datetime.fromtimestamp(0, UTC)
 
 
@@ -42,11 +42,11 @@ class Place:
     """A rank's place in the round that has formed."""
 
     rank: int
-    """By the rendezvous; the leader's may be any."""
+    """Number that the rendezvous gave it; the leader's may be any."""
     ranks: int
     round: int
     began: float
-    """When the round began to form, by the monotonic clock."""
+    """Time at which the round began to form, by the monotonic clock."""
     restarts: int
     """Rounds before it in which this process took part."""
 
@@ -72,7 +72,7 @@ def connect_store(endpoint: tuple[str, int]) -> TCPStore:
 
 
 class EarlyCloseState(_BackendRendezvousStateHolder):
-    """The state of the rendezvous, whose last call ends early when all have come that are awaited.
+    """The state of the rendezvous, whose last call ends early when all awaited ranks have come.
 
     It extends a private class of torch: by the public ones each round waits for the whole last call (2 s).
     """
@@ -89,7 +89,7 @@ class EarlyCloseState(_BackendRendezvousStateHolder):
 
 
 class PollingExecutor(_DistributedRendezvousOpExecutor):
-    """Carries out what a node has to do; looks again after `POLL_SECONDS`, where the base class waits for a second.
+    """Executes the actions of a node; looks again after `POLL_SECONDS`, where the base class waits for a second.
 
     It extends a private class of torch: with the public ones each round begins up to a second later.
     """
@@ -147,11 +147,11 @@ class Rendezvous(DynamicRendezvousHandler):
         return formed
 
     def _create_tcp_store_server(self, master_addr: str, master_port: int) -> TCPStore:  # noqa: ARG002
-        """Return the store that is there: torch's own one would listen on every address."""
+        """Return the store that exists already: torch's own one would listen on every address."""
         return self._server
 
     def num_nodes_waiting(self) -> int:
-        """Return how many wait to join or have vanished without a word: so many reasons to form anew."""
+        """Return how many ranks wait to join or have vanished; if there are any, the group forms again."""
         if self._over[0]:
             return 0
         waiting = super().num_nodes_waiting()

@@ -1,4 +1,4 @@
-"""What changed between two versions of imported data, by the content of their pictures."""
+"""Difference between two versions of imported data, by the content of their pictures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from training.importing.rows import Rows
 
 MOST = 100
-"""Names of classes that are listed."""
+"""Most names of classes that are listed."""
 
 
 def compare(catalog: Catalog, before: Version, after: Version) -> dict[str, JsonValue]:

@@ -1,8 +1,8 @@
 """Deletion of single samples: their pixels leave every version of a data set, and their hashes stay.
 
 The hashes are written before any version changes. A version changes in one step, from its old content to the new one,
-so that after a kill the same request goes on with the versions that still have the samples. Who reads an old content
-keeps it until it is closed.
+so that after a kill the same request continues with the versions that still have the samples. A process that has opened
+an old content keeps it until it closes it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     Bools = npt.NDArray[np.bool_]
 
 MOST_ERASED: Final = 50_000
-"""Samples that may be deleted from one data set."""
+"""Most samples that may be deleted from one data set."""
 MOST_AT_ONCE: Final = 20
 MOST_NOTES: Final = 100
 """Deletions that a version names, the newest."""
@@ -48,7 +48,7 @@ class Erased:
     content: str
     """`content` of its row, in hex."""
     source: str
-    """`source` of its row, in hex; empty: it came from no file of its own."""
+    """`source` of its row, in hex; empty: the sample had no separate file."""
     of: str
     """SHA-256 of the version's content in which it was named, a colon, and its number there."""
     by: str
@@ -60,12 +60,12 @@ ERASED: Final = TypeAdapter(tuple[Erased, ...])
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """Which samples are to be deleted, and who says so."""
+    """Request to delete samples: which ones, and who makes it."""
 
     dataset: str
-    """A version, as `photos@2`."""
+    """Reference of a version, as `photos@2`."""
     sha256: str
-    """Of the content in which the samples have these numbers."""
+    """SHA-256 of the content in which the samples have these numbers."""
     samples: tuple[int, ...]
     by: str
 
@@ -96,7 +96,7 @@ def erase(
     catalog: Catalog, asked: Erasure, fetch: Callable[[Version], None] = lambda _: None,
     check: Callable[[], None] = lambda: None,
 ) -> list[Version]:  # fmt: skip
-    """Delete samples from every version of a data set; returns the versions that have changed.
+    """Delete samples from every version of a data set; return the versions that have changed.
 
     `fetch` brings the files of a version here where they are elsewhere. The request may be made again after a kill.
 
@@ -125,7 +125,7 @@ def erase(
 
 
 def described(catalog: Catalog, version: Version, asked: Erasure) -> list[Erased]:
-    """Return what is kept of the samples that are to go; raises `InvalidConfig`."""
+    """Return the records of the samples that are to be deleted; raises `InvalidConfig`."""
     if version.sha256 != asked.sha256:
         raise InvalidConfig(
             f"samples of {version.reference} were deleted since you looked at it, and the others have other numbers "
@@ -186,7 +186,7 @@ def _without(
 
 
 def _pairs_of(work: Path, report: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return what a report says about duplicates, without the names of deleted ones."""
+    """Return a report's fields about duplicates, without the names of deleted ones."""
     path = work / "pairs.jsonl"
     said: dict[str, JsonValue] = {}
     for kind, (field, count) in COUNTED.items():

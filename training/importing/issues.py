@@ -1,4 +1,4 @@
-"""Labels of a data set that look wrong, as a search for them has found them; a file beside the version's store."""
+"""Labels of a data set that look wrong, as a search for them has found them; a file next to the version's store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Issue(BaseModel):
     own: float
     """Probability of the class that it is given."""
     probability: float
-    """Of the suggested one."""
+    """Probability of the suggested class."""
 
 
 class Issues(BaseModel):
@@ -38,12 +38,12 @@ class Issues(BaseModel):
     dataset: str
     samples: int
     estimated: int
-    """Labels that are wrong, roughly."""
+    """Rough number of labels that are wrong."""
     accuracy: float
     """Share of the given labels that the trainings would have given, too."""
     seconds: float
     at: str
-    """When it was found, UTC."""
+    """Time when they were found, UTC."""
     issues: tuple[Issue, ...]
 
 

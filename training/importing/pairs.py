@@ -1,4 +1,4 @@
-"""Duplicates of a version in pairs: a line of JSON for each, beside its store.
+"""Duplicates of a version in pairs: a line of JSON for each, next to its store.
 
 A line is `[kind, name, name, number, number]`: `e` for equal pictures of one class, `c` for equal ones of two classes,
 `n` for nearly equal ones; then the names of both files, and their numbers in the store, -1 for one that is not in it.
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     Index = npt.NDArray[np.int64]
 
 MOST: Final = 100_000
-"""Pairs of a kind that are kept."""
+"""Most pairs of a kind that are kept."""
 Kind = Literal["exact", "near", "contradicting"]
 LETTERS: Final[dict[Kind, str]] = {"exact": "ec", "near": "n", "contradicting": "c"}
 COUNTED: Final[dict[Kind, tuple[str, str]]] = {
     "exact": ("exact_duplicates", "samples"), "near": ("near_duplicates", "pairs"),
     "contradicting": ("contradicting_labels", "exact"),
 }  # fmt: skip
-"""Where the report of a version has how many there are."""
+"""Fields of a version's report that hold the number of pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Pair:
     """Two samples with the same picture, or nearly."""
 
     names: tuple[str, str]
-    """Of their files."""
+    """Names of their files."""
     samples: tuple[int, int]
     """Their numbers in the store; -1: it is not in it."""
 
@@ -58,7 +58,7 @@ def write_pairs(
 
 
 def rewrite_pairs(before: Path, after: Path, numbers: Index, labels: Index) -> None:
-    """Write the pairs of a version whose samples have the new `numbers`; those with a sample that is gone go, too.
+    """Write the pairs of a version whose samples have the new `numbers`; those with a sample that is gone are left out.
 
     `labels` are those of the samples by their old numbers. A version without the file gets none. Raises `OSError`.
     """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MOST_CHANGES: Final = 100_000
 STAGED: Final = ("store.safetensors", "rows.npy", "pairs.jsonl", "issues.json")
-"""Files of a version in the working directory, until they have its hash."""
+"""Files of a version in the working directory, until they are named by its hash."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -168,7 +168,7 @@ def rewrite(
 ) -> tuple[Version, Callable[[], None]]:  # fmt: skip
     """Write the samples of a version that are kept to `work`.
 
-    Returns the version with its new content, and what puts its files in place. Raises `OSError`.
+    Return the version with its new content, and the function that puts its files in place. Raises `OSError`.
     """
     import numpy as np
 

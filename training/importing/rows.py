@@ -1,4 +1,4 @@
-"""Rows: a decoded picture's pixels, and beside them what finds its duplicates and its side of the split.
+"""Rows: the facts of a decoded picture that find its duplicates and its side of the split, next to its pixels.
 
 The perceptual hash is a SimHash (Charikar, "Similarity Estimation Techniques from Rounding Algorithms", STOC 2002) of
 an 8x8 thumbnail: signs of random projections, in `TABLES` words of `BITS` bits. Pictures that share a word may be near
@@ -18,7 +18,7 @@ THUMB: Final = 8
 TABLES: Final = 8
 BITS: Final = 24
 MODES: Final = ("other", "L", "RGB", "RGBA", "P", "1", "LA", "CMYK", "I;16", "I;16B", "I", "YCbCr", "PA", "La", "HSV")
-"""Pillow's names; a row has a number in this list."""
+"""Pillow's names of modes; a row has a number in this list."""
 ROW: Final = np.dtype(
     [
         ("item", "<u4"), ("label", "<u2"), ("side", "u1"), ("mode", "u1"), ("height", "<u4"), ("width", "<u4"),
@@ -27,7 +27,8 @@ ROW: Final = np.dtype(
     ]
 )  # fmt: skip
 """`item`: number within the task; `content`: 128 bits of BLAKE2 of the pixels; `group`: 64 bits of its group's name, 0
-for none; `total`, `squares`: of the pixels, 0..255; `source`: 128 bits of path, size and time of its file, or 0."""
+for none; `total`, `squares`: sums of the pixels, 0..255, and of their squares; `source`: 128 bits of path, size and
+time of its file, or 0."""
 
 BLOCK: Final = 1 << 17
 """Pixels that are described at a time: what is computed of them stays in caches, which is twice as fast."""
@@ -45,7 +46,7 @@ class Batch:
 
 
 def describe(images: Images, rows: Rows) -> Batch:
-    """Fill in what follows from the pixels: hashes, thumbnails, sums."""
+    """Fill in the fields that follow from the pixels: hashes, thumbnails, sums."""
     step = max(1, BLOCK // images[0].size)
     for start in range(0, len(images), step):
         _describe(images[start : start + step], rows[start : start + step])

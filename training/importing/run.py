@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from training.importing.building.decoded import DecodedRows
 
 FORM: Final = "form.json"
-"""In the working directory: the form, which a continued import keeps."""
+"""File in the working directory with the form, which a continued import keeps."""
 LEAST_REFUSED: Final = 1
 """Refused samples that never end an import."""
 PROBES: Final = TypeAdapter(list[tuple[int, int, bool, int]])
@@ -43,45 +43,45 @@ ERASED: Final = "deleted before from this data set"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is imported, as what, how."""
+    """Request of an import: source, name and options."""
 
     name: str
     source: str
-    """As the user wrote it."""
+    """Source as the user wrote it."""
     options: Options
     processes: int
     environment: Mapping[str, str]
-    """Of the decoding children."""
+    """Environment variables of the decoding children."""
     upload: str = ""
-    """Of a source that was uploaded, its id: what was decoded of another one does not count."""
+    """Id of an uploaded source: rows that were decoded of another upload do not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Where an import is."""
+    """Progress of an import."""
 
     stage: str
     read: int = 0
     refused: int = 0
     total: int = 0
-    """0: not known."""
+    """Number of samples; 0: not known."""
     rate: float = 0.0
-    """Samples in a second."""
+    """Samples per second."""
     seconds_left: float | None = None
 
 
 Tell = Callable[[Progress], None]
 Find = Callable[[Path, Callable[[], None]], Source]
-"""Returns the samples of the source; takes the working directory."""
+"""Function that returns the samples of the source; it takes the working directory and a check to call."""
 
 
 def run_import(
     request: Request, catalog: Catalog, find: Find, tell: Tell, check: Callable[[], None] = lambda: None
 ) -> tuple[Version, bool]:
-    """Import a source as the next version of a name; returns it, and whether it is new.
+    """Import a source as the next version of a name; return it, and whether it is new.
 
-    After a kill the same request goes on with what was decoded. A content that the newest version has already makes no
-    new one. What is refused leaves nothing behind.
+    After a kill the same request continues with the tasks that were decoded. A content that the newest version already
+    has makes no new one. A refused import leaves nothing behind.
 
     Raises:
         PreflightError: the source cannot be imported.
@@ -166,7 +166,7 @@ def _decode(
     source: Source, form: Form, work: Path, pool: Pool, options: Options, earlier: tuple[str, str] | None, tell: Tell,
     check: Callable[[], None],
 ) -> list[tuple[Shard, str, Decoded]]:  # fmt: skip
-    """Have every task done that is not; returns them in their order."""
+    """Decode every task that is not done; return all in their order."""
     keys = [shard.key(form) for shard in source.shards]
     done = {
         key: found for shard, key in zip(source.shards, keys, strict=True)

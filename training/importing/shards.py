@@ -30,22 +30,22 @@ class Shard:
 
     kind: Kind
     path: str
-    """Of the folder (`files`) or of the file that holds the samples."""
+    """Path of the folder (`files`) or of the file that holds the samples."""
     first: int = 0
-    """Number of its first sample, for messages; of `parquet`, the row group."""
+    """Number of its first sample, in messages and, of `arrays`, in the array."""
     count: int = 0
     files: tuple[str, ...] = ()
     """Paths of pictures below `path`, of kind `files`."""
     labels: tuple[int, ...] = ()
-    """Of each file, a number in `names`."""
+    """Label of each file, a number in `names`."""
     sides: tuple[int, ...] = ()
-    """Of each file; one alone stands for all."""
+    """Side of each file; one alone stands for all."""
     groups: tuple[str, ...] = ()
-    """Of each file; empty: none."""
+    """Group of each file; empty: none."""
     names: tuple[str, ...] = ()
     """Class names."""
     extra: dict[str, str | int | float | bool | list[str]] = field(default_factory=dict)
-    """What the reader of this kind needs besides."""
+    """Further values that the reader of this kind needs."""
 
     def side(self, index: int) -> int:
         """Return the side of a sample."""
@@ -58,7 +58,7 @@ class Shard:
         return f"{Path(self.path).name}{self.extra.get('array', '')}, row {self.first + index}"
 
     def key(self, form: Form) -> str:
-        """Return the name of its files: 32 hexadecimal digits of what is asked for."""
+        """Return the name of its files: 32 hexadecimal digits, a hash of the task and the form."""
         asked = json.dumps([self.as_json(), asdict(form)], sort_keys=True)
         return hashlib.blake2b(asked.encode(), digest_size=16).hexdigest()
 
@@ -82,7 +82,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """What `<name>.json` says about a task that is done."""
+    """Content of `<name>.json` for a task that is done."""
 
     rows: int
     names: tuple[str, ...]
@@ -94,7 +94,7 @@ class Decoded:
 
     @classmethod
     def read(cls, path: Path) -> Decoded | None:
-        """Return what the file of a task says; None where the task is not done."""
+        """Return the content of a task's file; None where the task is not done."""
         try:
             said = json.loads(path.read_bytes())
             refused = tuple((int(item), str(why)) for item, why in said["refused"])

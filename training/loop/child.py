@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 MODULE = "training.loop.child"
 OVERHEAD: Final = 1 << 20
-"""Bytes that a manifest or the description of a checkpoint takes at most on any sensible training."""
+"""Most bytes that a manifest or the description of a checkpoint takes in any sensible training."""
 LOOKED_AT: Final = 1000
-"""Training images of which it is measured how they are filled."""
+"""Number of training images on which it is measured how much of the image a drawing fills."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
@@ -55,25 +55,25 @@ class TrainingRequest:
     artifact: Path
     """Directory of the model."""
     facts: dict[str, JsonValue]
-    """Added to manifest and checkpoints: job, resources, prediction."""
+    """Facts that are added to manifest and checkpoints: job, resources, prediction."""
     checkpoints: Path | None = None
     """The directory of this attempt, `<job>/<attempt>`, for its checkpoints; made when missing; None: keep none."""
     checkpoint_seconds: float | None = None
-    """Between two checkpoints; None: as the schedule decides."""
+    """Seconds between two checkpoints; None: as the schedule decides."""
     resume: tuple[Path, ...] = ()
     """Checkpoints (JSON files) to resume from, best first; the first usable one is taken."""
     verified: tuple[Digest, ...] = ()
     """Files that the parent has hashed; they are hashed again only if they look different now."""
     max_parameters: int | None = None
-    """A larger model is refused."""
+    """Most parameters of the model; a larger one is refused. None: any size."""
     prediction: Prediction | None = None
     """Duration under `plan` as predicted by calibration."""
     profile: bool = False
     """Whether to time each phase of a step."""
     trace: bool = False
-    """Whether to leave a trace of a few steps beside the model."""
+    """Whether to leave a trace of a few steps next to the model."""
     share: Share | None = None
-    """Of the container; None: all of it."""
+    """Share of the container; None: all of it."""
     processors: Path | None = None
     """File with the number of processors that other trainings of the host leave to this one; None: none shares them."""
     frugal: bool = False
@@ -83,7 +83,7 @@ class TrainingRequest:
     fine_tuning: bool = False
     """Whether the training starts from a model, so that its batch norms keep their statistics."""
     parent: InitialWeights | None = None
-    """Where the weights come from without a checkpoint; None: they are random, or the leader's."""
+    """Model whose weights are taken where there is no checkpoint; None: they are random, or the leader's."""
     seat: Seat | None = None
     """Place in a group; the child's module is then `training.distributed.agent`. None: trained alone."""
 
@@ -132,7 +132,7 @@ def train(
         state = group.share_state(step, state)
         step.join(group)
         if shared is not None and threads != request.plan.threads:
-            step.apply_plan(replace(request.plan, threads=threads))  # a checkpoint keeps those that it has alone
+            step.apply_plan(replace(request.plan, threads=threads))  # checkpoints keep those of the request
         first, timer = state.position, PhaseTimer() if request.profile else None
         with tracing(request.artifact / TRACE if request.trace else None, timer or no_timer) as step.end_phase:
             if not group.leads:
@@ -168,12 +168,12 @@ def _new_step(request: TrainingRequest, store: "PreparedDataset", journal: Recor
 
 
 def _parameters(step: "TrainStep") -> int:
-    """Return the size of the model."""
+    """Return the number of the model's parameters."""
     return sum(parameter.numel() for parameter in step.model.parameters())
 
 
 def _shared(request: TrainingRequest, prediction: Prediction | None) -> SharedThreads | None:
-    """Return how the training shares the processors with others; None where it may not change its threads."""
+    """Return the training's share of the processors; None where it may not change its threads."""
     if request.processors is None or request.spec.deterministic or request.plan.compile or request.seat is not None:
         return None
     threads = request.plan.threads
@@ -215,7 +215,7 @@ def _require_allowed_size(model: str, count: int, most: int | None) -> None:
 
 
 def _require_room(step: "TrainStep", request: TrainingRequest, predictions: int) -> None:
-    """Make the directory of the checkpoints, and see that they, the model and its `predictions` will fit on disk."""
+    """Make the directory of the checkpoints, and check that they, the model and its `predictions` will fit on disk."""
     artifact = DiskRequirement(
         what="the model", directory=request.artifact, bytes=step.model_bytes() + predictions + OVERHEAD,
         setting="PREFLIGHT_ARTIFACT_DIR",

@@ -21,9 +21,9 @@ from training.data.split import split
 from training.step.train_step import TrainStep
 
 MEASURED: Final = 5_000
-"""Samples on which the confidence is measured at most."""
+"""Most samples on which the confidence is measured."""
 MEASURED_BYTES: Final = 64 << 20
-"""Of their pixels as float32."""
+"""Most bytes of their pixels as float32."""
 UNSEEN: Final = 1 << 30
 """Number of an epoch that no training reaches: its augmentations are drawn from it."""
 SIGMAS: Final = 3
@@ -40,7 +40,7 @@ class Score:
     """Mean cross entropy, without label smoothing."""
     samples: int
     classes: tuple[ClassScore, ...] = ()
-    """By their numbers."""
+    """Figures of each class, in the order of the class numbers."""
 
     @property
     def macro_f1(self) -> float:
@@ -53,7 +53,7 @@ def evaluate(
 ) -> Score:
     """Score the step's model on uint8 images [N, C, H, W] and uint8 labels [N], N >= 1.
 
-    What it says of each sample goes to `probabilities`, float32 [N, classes] on the CPU, where they are wanted.
+    The class probabilities of each sample go to `probabilities`, float32 [N, classes] on the CPU, where that is given.
     """
     return _score(labels, _sums(step, images, labels, mean, std, probabilities))
 
@@ -111,7 +111,7 @@ def _score(labels: Tensor, sums: Sequence[float]) -> Score:
 def _sums(
     step: TrainStep, images: Tensor, labels: Tensor, mean: float, std: float, probabilities: Tensor | None
 ) -> list[float]:
-    """Return the sum of the losses; then, of each class, the samples that are recognized; then those taken for it."""
+    """Return the sum of the losses; then, for each class, the correct samples; then those predicted as it."""
     step.model.eval()
     loss, done = 0.0, 0
     counts = torch.zeros(2, step.classes, dtype=torch.int64, device=step.device)
@@ -132,9 +132,9 @@ def _sums(
 
 
 def chance_warning(score: Score, labels: Tensor) -> str | None:
-    """Say so where a model scored on samples with these `labels`, uint8 [N], is no better than its best guess.
+    """Return a warning where a model scored on samples with these `labels`, uint8 [N], is no better than a guess.
 
-    That is to answer with the most frequent class, whatever the image.
+    The guess is the most frequent class, whatever the image. None: the model is better.
     """
     guess = float(labels.bincount().max()) / len(labels)
     if score.accuracy > guess + SIGMAS * math.sqrt(guess * (1 - guess) / len(labels)):

@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 
 MODULE: Final = "training.loop.issues_child"
 FOLDS: Final = 2
-"""By default."""
+"""Number of folds by default."""
 BATCH, LEAST_BATCH = 128, 8
 BATCH_PIXELS: Final = 1 << 17
-"""Of larger pictures a batch has fewer: on a worker the search has 1 GiB of memory, of which torch takes the half."""
+"""Most pixels of a batch of large pictures: on a worker the search has 1 GiB of memory, of which torch takes half."""
 LEAST_STEPS: Final = 400
-"""Of the training for one fold; more passes where there are few samples."""
+"""Least steps of the training for one fold; more passes where there are few samples."""
 LEAST_EPOCHS, MOST_EPOCHS = 2, 40
 RATE: Final = 0.005
 TIMED: Final = 10
 """Steps from which the cost is estimated, after as many others."""
 TOLD: Final = 0.5
-"""Seconds between two records of how far it is."""
+"""Seconds between two records of the progress."""
 PIXELS_PER_SECOND: Final = 2e6
-"""Trained by `cnn` on one processor, about: what it costs before anything was measured."""
+"""Rough number of pixels that `cnn` trains per second on one processor, for the cost before anything was measured."""
 START_SECONDS: Final = 5.0
-"""Until the first step, about."""
+"""Rough seconds until the first step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
@@ -69,14 +69,14 @@ def course_of(samples: int, shape: tuple[int, int, int]) -> tuple[int, int, int]
 
 
 def expected_seconds(samples: int, shape: tuple[int, int, int], folds: int, processors: int) -> float:
-    """Return roughly how long it will take, before anything was measured."""
+    """Return roughly the seconds of a search, before anything was measured."""
     size, epochs, steps = course_of(samples - samples // folds, shape)
     pixels = folds * epochs * steps * size * shape[1] * shape[2]
     return START_SECONDS + pixels / (PIXELS_PER_SECOND * processors)
 
 
 def find_issues(request: IssuesRequest, journal: JournalWriter, should_stop: Callable[[], bool]) -> None:
-    """Train and predict; records `step`, how far it is and the seconds that are left, and `done`, the samples."""
+    """Train and predict; record `step` with the progress and the seconds left, and `done` with the samples."""
     import torch
 
     from training.data.dataset_store import open_dataset
@@ -152,7 +152,7 @@ class _Folds:
         return torch.cat(parts)
 
     def _tell(self) -> None:
-        """Count a step, and record now and then how far it is."""
+        """Count a step, and record the progress now and then."""
         self._done += 1
         now = time.perf_counter()
         if self._done == TIMED:

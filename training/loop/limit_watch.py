@@ -15,19 +15,19 @@ from preflight.container.resources import MemoryUse, quotas
 from training.prediction import Speeds, slowdown
 
 LOOK_SECONDS: Final = 1.0
-"""Between two looks; each reads two small files for each level of cgroups."""
+"""Seconds between two looks; each reads two small files for each level of cgroups."""
 LEAST_CHANGE: Final = 0.01
 """Processors by which the limit must change: less is rounding of a share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedThreads:
-    """How a training shares the processors with others of the same host."""
+    """Threads of a training that shares the processors with others of the same host."""
 
     file: Path
-    """With the number of its processors, which changes when others come and go; 0: all."""
+    """File with the number of its processors, which changes when others come and go; 0: all."""
     threads: int
-    """That it has when it is alone."""
+    """Threads of the training when it is alone."""
     speeds: Speeds = ()
 
     def now(self) -> int:
@@ -47,7 +47,7 @@ class SharedThreads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessorChange:
-    """How many processors a process may use, before and after a change: a share of its quota, at most its affinity."""
+    """Processors that a process may use, before and after a change: a share of its quota, at most its affinity."""
 
     before: float
     after: float
@@ -61,7 +61,7 @@ class ProcessorChange:
         return min(threads_before, self.before) / min(threads_after, self.after)
 
     def fitting(self, threads: int) -> int:
-        """Return the threads that go on: those without a processor end, unless there were more of them on purpose."""
+        """Return the threads that remain: those without a processor end, unless there were more of them on purpose."""
         if self.shared is not None:
             return max(1, int(self.after))
         return threads if threads > math.ceil(self.before) else min(threads, max(1, math.ceil(self.after)))
@@ -90,7 +90,7 @@ class MemoryCut:
 
 
 class LimitWatch:
-    """Looks once a second whether the limits of this process are what they were."""
+    """Looks once a second whether the limits of this process have changed."""
 
     def __init__(
         self, memory: MemoryUse, root: Path = Path("/"), *, shares: int = 1,
@@ -107,7 +107,7 @@ class LimitWatch:
         """Threads that the last look found, where they are more than before."""
         self._counters: SystemCounters | None = None
         self._counted: CounterSample | None = None
-        """When the last look found more threads."""
+        """Counters when the last look found more threads."""
         files = Files(root)
         self._root = root
         self._memory = memory
@@ -122,7 +122,7 @@ class LimitWatch:
         return time.monotonic() - self._looked >= LOOK_SECONDS
 
     def processors(self) -> ProcessorChange | None:
-        """Look at quota and affinity; return what has changed since the last look."""
+        """Look at quota and affinity; return the change since the last look."""
         self._looked, before, self._processors = time.monotonic(), self._processors, self._look()
         if abs(self._processors - before) < LEAST_CHANGE:
             return None

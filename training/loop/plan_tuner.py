@@ -1,7 +1,7 @@
 """Plan tuner: changes threads and micro-batch of a running training.
 
-Threads are raced by the tuner of `preflight run`, on the training's own steps; here it begins with what a calibration
-has measured, and races once the kernel's counters, the limits or the steps show that the container has changed.
+Threads are raced by the tuner of `preflight run`, on the training's own steps; here it begins with the figures of a
+calibration, and races once the kernel's counters, the limits or the steps show that the container has changed.
 """
 
 from dataclasses import asdict, replace
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from training.step.train_step import TrainStep
 
 WHOLE_SECONDS: Final = 100.0
-"""From which on a duration is told without decimals."""
+"""Seconds from which on a duration is shown without decimals."""
 LEAST_SECONDS: Final = 0.4
 """Shortest window; shorter ones, at the ends of epochs, are added to the next."""
 
 
 class PlanTuner:
-    """Changes the plan of a training that runs, and records `adapted`; a deterministic one is never changed."""
+    """Changes the plan of a running training, and records `adapted`; a deterministic one is never changed."""
 
     def __init__(
         self, step: "TrainStep", report: RecordWriter, prediction: Prediction | None, around: ContainerView
@@ -46,7 +46,7 @@ class PlanTuner:
         self._why, self._before = "", plan.threads
         """Reason of the race that runs, and the threads before it."""
         self._trials: list[str] = []
-        """Of that race, as clauses."""
+        """Trials of that race, as clauses."""
         self._steps, self._seconds = 0, 0.0
         self._around = around
         self._micro: MicroBatchTuner | None = None
@@ -55,7 +55,7 @@ class PlanTuner:
         self._micro = MicroBatchTuner(plan.micro_batch, spec.batch_size, batch_statistics=step.batch_statistics)
         # Compiled code keeps the number of threads that it was compiled for.
         if prediction is not None and prediction.step_s > 0 and not plan.compile:
-            # Not by its own prediction alone, which is as low where a neighbour slowed the calibration down.
+            # Not by its own prediction alone, which is too slow where a neighbour slowed the calibration down.
             step_s = min(prediction.step_s, prediction.raced_step_s or prediction.step_s)
             met = prediction.threads_alone or plan.threads
             self._begin(plan.threads, Known(step_s=step_s, others=float(max(0, met - plan.threads))))
@@ -67,11 +67,11 @@ class PlanTuner:
         return self._step.plan.threads if self._tuning is None else self._tuning.best.threads
 
     def pause(self) -> None:
-        """Leave out what follows, a validation, until `resume`."""
+        """Stop the clock until `resume`, for a validation."""
         self._clock.pause()
 
     def resume(self) -> None:
-        """Go on with steps."""
+        """Resume timing steps."""
         self._clock.resume()
 
     def end_step(self) -> Plan | None:
@@ -96,12 +96,12 @@ class PlanTuner:
         threads = self.threads
         self._record(smaller)
         plan = self._apply(replace(self._step.plan, threads=threads, micro_batch=smaller.after))
-        if self._tuning is not None:  # what was measured is of other steps
+        if self._tuning is not None:  # earlier measurements are of other steps
             self._begin(threads, Known(step_s=None, others=self._tuning.seen.others))
         return plan
 
     def adapt_to(self, change: ProcessorChange, around: ContainerView) -> Prediction | None:
-        """Go on under a changed CPU limit, with the counters that began there; return the prediction under it.
+        """Continue under a changed CPU limit, with the counters that began there; return the prediction under it.
 
         Threads follow the limit where they may change; the prediction follows the processors that they keep busy.
         """
@@ -128,7 +128,7 @@ class PlanTuner:
         return told
 
     def _begin(self, threads: int, known: Known) -> None:
-        """Begin to tune the threads of steps of which so much is known."""
+        """Begin to tune the threads, from the `known` figures of the steps."""
         limits = Limits(malloc=False, must_prove=True)  # malloc is tuned in each process of a training
         self._tuning = Tuning(Settings(threads), self._around, self._hear, limits)
         self._run = self._tuning.resume(known)
@@ -141,7 +141,7 @@ class PlanTuner:
         return self._apply(replace(self._step.plan, threads=wanted.threads))
 
     def _hear(self, what: str, **fields: object) -> None:
-        """Take what the tuning finds; one record for each race."""
+        """Receive the tuning's findings; write one record for each race."""
         settings, ratio = fields.get("settings"), fields.get("ratio")
         if what == "race":
             self._why, self._before, self._trials = str(fields["why"]), self.threads, []

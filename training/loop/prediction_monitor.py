@@ -14,22 +14,22 @@ from training.prediction import DEVIATION, Cause, Prediction, PredictionCheck, S
 from training.step.train_state import EpochDone
 
 FIRST_STEPS: Final = 100
-"""After so many steps of a process, at the end of that window, the first comparison is made."""
+"""Steps of a process after which, at the end of that window, the first comparison is made."""
 EXPLAINED: Final = 0.5
 """Share of a deviation (of its logarithm) that the machine's own speed must account for, to be its cause."""
 GAUGING: Final = 0.2
-"""Seconds for which the machine's own speed is measured then."""
+"""Seconds for which the machine's own speed is measured to explain a deviation."""
 STEADY: Final = 4
-"""The quickest one in so many steps takes what the plan takes undisturbed."""
+"""The fastest 1/`STEADY` of the steps are taken for undisturbed."""
 AGREEING: Final = 0.05
-"""By how much these may differ from the prediction that they confirm."""
+"""Share by which those steps may be slower than the prediction that they confirm."""
 LEAST_STEPS: Final = 24
-"""Of fewer, the quickest ones are luck."""
+"""Least number of steps: of fewer, the quickest ones are luck."""
 UNIT_PERIODS: Final = 5
-"""Periods of a CPU quota whose steps are told as one, where it holds the training back: in one of them most run at full
+"""Periods of a CPU quota whose steps count as one, where it holds the training back: in one of them most run at full
 speed, and one waits. By so many, the moment of their beginning moves their mean by a tenth at most."""
 LEAST_UNITS: Final = 8
-"""Of fewer, the quickest one is luck."""
+"""Least number of such units: of fewer, the quickest one is luck."""
 
 
 class PredictionMonitor:
@@ -51,10 +51,10 @@ class PredictionMonitor:
         self._time_workload = time_workload
         self._began = self._epoch_began = machine.sample()
         self._steps: int | None = 0
-        """Counted towards the first comparison, None after it."""
+        """Steps counted towards the first comparison, None after it."""
         self._seconds = 0.0
         self._step_seconds: list[float] = []
-        """Of each step of the epoch."""
+        """Seconds of each step of the epoch."""
         self._whole = False
         self._cold = True
         self._adapted_ever = self._adapted_in_epoch = False
@@ -139,7 +139,7 @@ class PredictionMonitor:
         return "calibration", f"{noise.describe()}, so the prediction was off; measure again with --force-calibration"
 
     def _unsteady(self, noise: Interference) -> str:
-        """Say that steps of the epoch are as predicted at times, and slower at others; empty where they are not.
+        """Return a clause where steps of the epoch are as predicted at times, and slower at others; else an empty one.
 
         The work of each is the same. A plan that is slower than predicted is so in every step, and under a quota that
         holds it back in the steps of any few periods.
@@ -163,7 +163,7 @@ class PredictionMonitor:
         )
 
     def _of_another_speed(self, deviation: float) -> str:
-        """Say that the machine itself is slower or faster than at calibration; empty where it is not, or unknown."""
+        """Return a clause where the machine is slower or faster than at calibration; empty: it is not, or unknown."""
         then_s = self._prediction.gauge_s if self._prediction is not None else None
         if self._time_workload is None or not then_s:
             return ""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MODULE: Final = "training.loop.profiling_child"
 VALIDATED: Final = 1_000
-"""Samples whose validation is timed at most; the others take as long."""
+"""Most samples whose validation is timed; the others take as long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
@@ -37,7 +37,7 @@ class ProfileRequest:
     store: Path
     """The prepared data set."""
     warm_up: int
-    """First steps, which are told apart."""
+    """First steps, which are recorded separately."""
     steps: int
     """Steps after them, at least one."""
 

@@ -19,7 +19,7 @@ from training.system.reference_workload import time_reference_workload
 
 
 class ProgressObserver:
-    """Records `progress` and has prediction monitor and plan tuner see each window."""
+    """Records `progress` and shows each window to prediction monitor and plan tuner."""
 
     def __init__(
         self, step: TrainStep, state: TrainState, report: RecordWriter, prediction: Prediction | None = None,
@@ -35,9 +35,9 @@ class ProgressObserver:
         self._limits = LimitWatch(self._memory, shares=self._shares, shared=shared, threads=step.plan.threads)
         self._used: int | None = None
         self._frugal = False
-        """Whether malloc has its defaults again, which give back what is freed."""
+        """Whether malloc has its defaults again, which give freed memory back."""
         self._first_step_at = 0.0
-        """Seconds since the epoch; 0 in the first window."""
+        """Time of the first step in seconds since the Unix epoch; 0 in the first window."""
         self._tuner = PlanTuner(step, report, prediction, Container(shares=self._shares))
 
     def begin_epoch(self) -> None:
@@ -91,7 +91,7 @@ class ProgressObserver:
             self._adapt(change)
 
     def _adapt(self, change: ProcessorChange) -> None:
-        """Take or give up threads, and predict anew."""
+        """Take or give up threads, and predict again."""
         prediction = self._tuner.adapt_to(change, Container(shares=self._shares))
         self._monitor.predict_anew(prediction, self._step.plan, SystemCounters(shares=self._shares))
 

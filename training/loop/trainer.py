@@ -34,7 +34,7 @@ class FitResult:
     stopped_early: bool
     test: Score
     probabilities: Tensor | None
-    """Of each test sample by the best weights, float32 [N, classes]; None for a test set that is too large."""
+    """Probabilities of each test sample by the best weights, float32 [N, classes]; None: the test set is too large."""
     confidence: Confidence | None
 
     @property

@@ -31,18 +31,18 @@ class Window:
         self._judges = step.group.leads
         """Whether a loss that is not finite ends the training here: a member that ended first would hide why."""
         self._losses: list[Tensor] = []
-        """Of the steps since they were read last, each where it was computed."""
+        """Losses of the steps since they were read last, each where it was computed."""
         self._loss_before, self._first = state.loss, state.step
         self._seconds_before = state.seconds
         self._started = started
         self._entered = self._began = self._reported = self._stepped = time.perf_counter()
         self._windows = 0
-        """Since the last report."""
+        """Windows since the last report."""
         self._steps: list[float] = []
         self.step_seconds: Sequence[float] = ()
-        """Of each step of the window that was closed last."""
+        """Seconds of each step of the window that was closed last."""
         self.seconds = 0.0
-        """Of all of that window."""
+        """Seconds of all of that window."""
 
     def add(self, loss: Tensor) -> None:
         """Count one step's mean loss."""

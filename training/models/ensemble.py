@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 SHIFTS: Final = ((0, 0), (0, 0), (-1, -1), (1, 1))
-"""Pixels down and right of what a `ShiftAverage` takes the mean of; the image itself counts twice."""
+"""Shifts, in pixels down and right, whose mean a `ShiftAverage` takes; the image itself counts twice."""
 
 
 class Ensemble(nn.Module):

@@ -1,7 +1,7 @@
 """Model factory: a registered name becomes an `nn.Module`.
 
 Models are registered under the entry-point group `preflight.models`, those of a user's package as well; networks of
-recipes in a group of their own, where one is looked for whose name no model has. A registered function takes (image
+recipes in a separate group, which is searched for a name that no model has. A registered function takes (image
 shape, classes) and returns a fresh module, which maps float32 [B, C, H, W] to logits [B, classes].
 """
 

@@ -29,8 +29,8 @@ class LastConvolution(nn.Conv2d):
 class CosineConvolution(nn.Conv2d):
     """A convolution with fixed filters: the lowest frequencies of the discrete cosine transform, of both signs.
 
-    They are about what the principal components of small patches of images are, and what a ReLU then keeps of both
-    signs is all of it. A network that begins with it computes no gradients at its highest resolution.
+    They are close to the principal components of small patches of images, and a ReLU keeps everything of both signs
+    together. A network that begins with it computes no gradients at its highest resolution.
     """
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int) -> None:

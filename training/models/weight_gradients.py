@@ -2,7 +2,7 @@
 
 oneDNN computes the gradients of weights at 40 to 60 % of the speed of the convolution itself where images are small or
 strided and channels are many, and on images of a few pixels it multiplies much padding
-(`python -m tools.bench.speed roof`). Laying out what each result is made of, one row each and without padding, and
+(`python -m tools.bench.speed roof`). Laying out the inputs of each result, one row each and without padding, and
 multiplying is quicker there in bfloat16 - on some processors, so it is a knob.
 """
 
@@ -20,14 +20,14 @@ from torch.nn import functional as F
 MIN_CHANNELS: Final = 128
 """Input channels from which on a convolution may gain; a strided one with 64 lost (docs/decisions.md)."""
 MAX_RESULTS: Final = 16
-"""Where a sample has at most so many results a channel, or a stride, the library's gradient of weights is slow."""
+"""Results of a sample per channel up to which, or with a stride, the library's gradient of weights is slow."""
 MAX_INSIDE: Final = 0.75
-"""Where at most this share of a kernel's taps is not on padding, products gain forward and backward: 0.69 on images of
+"""Largest share of a kernel's taps off the padding with which products gain forward and backward: 0.69 on images of
 4x4; at 0.82, those of 7x7, they lost."""
 
 
 def has_slow_weight_gradients(model: nn.Module) -> bool:
-    """Whether `use_matrix_products` would change anything about the model; that it gains depends on its images, too."""
+    """Whether `use_matrix_products` would change the model; whether that gains depends on its images, too."""
     return any(map(_may_gain, model.modules()))
 
 
@@ -48,7 +48,7 @@ def _may_gain(layer: nn.Module) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """A square convolution's."""
+    """Geometry of a square convolution."""
 
     kernel: int
     stride: int
@@ -70,7 +70,7 @@ class Geometry:
         return range(start, max(start, min(self.kernel, size - first)))
 
     def transposed(self) -> "Geometry":
-        """Return that of the convolution of the results' gradient that is the images', without a stride."""
+        """Return the geometry of the convolution that makes the images' gradient of the results', without a stride."""
         return Geometry(self.kernel, 1, self.kernel - 1 - self.padding)
 
 
@@ -102,7 +102,7 @@ class ProductConvolution(nn.Conv2d):
 
 
 class _Context(FunctionCtx):
-    """What the backward pass knows of the forward pass."""
+    """Values that the forward pass keeps for the backward pass."""
 
     saved_tensors: tuple[Tensor, Tensor]
     geometry: Geometry
@@ -143,8 +143,8 @@ def convolve(images: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
 def weight_gradient(images: Tensor, results: Tensor, geometry: Geometry) -> Tensor:
     """Return the gradient [outputs, inputs, k, k] of a convolution's weights, float32 or better.
 
-    `images` [B, inputs, H, W] are what it saw, `results` [B, outputs, H', W'] the gradient of what it made of them;
-    both are quickest as channels_last.
+    `images` [B, inputs, H, W] are its inputs, `results` [B, outputs, H', W'] the gradient of its outputs; both are
+    quickest as channels_last.
     """
     inputs, outputs, kernel = images.shape[1], results.shape[1], geometry.kernel
     dtype = torch.promote_types(images.dtype, torch.float32)
@@ -157,7 +157,7 @@ def weight_gradient(images: Tensor, results: Tensor, geometry: Geometry) -> Tens
 
 
 def image_gradient(images: Tensor, results: Tensor, weight: Tensor, geometry: Geometry, *, small: bool) -> Tensor:
-    """Return the gradient [B, inputs, H, W] of what a convolution saw, given that of what it made of it.
+    """Return the gradient [B, inputs, H, W] of a convolution's images, given that of its results.
 
     `small`: whether products are quicker on such images where there is no stride.
     """
@@ -184,9 +184,9 @@ _Slices = tuple[slice, slice]
 
 
 def _windows(images: Tensor, geometry: Geometry) -> Iterator[tuple[tuple[slice, slice, slice], _Slices, Tensor]]:
-    """Yield zones of results that see the same taps: their place in [B, H', W'], the taps, and what they are made of.
+    """Yield zones of results that see the same taps: their place in [B, H', W'], the taps, and their inputs.
 
-    The last is one row [taps * inputs] for each result.
+    The inputs are one row [taps * inputs] for each result.
     """
     batch, inputs, height, width = images.shape
     sample, channel, line, pixel = images.stride()

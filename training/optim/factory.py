@@ -16,8 +16,8 @@ def optimizer(
 ) -> Optimizer:
     """Return the optimizer that the spec names, for all `parameters` of an ensemble of `networks`.
 
-    Those that want no gradient are left as they are. The parameters are float32; `dtype` is what else the step computes
-    in, and the optimizer where that is faster.
+    Parameters that want no gradient are left as they are. All are float32; the rest of the step computes in `dtype`,
+    and so does the optimizer where that is faster.
     """
     untrace()
     trained = [each for each in parameters if each.requires_grad]

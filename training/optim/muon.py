@@ -36,8 +36,8 @@ class Muon(Optimizer):
         super().__init__([{"params": hidden}, {"params": others}], defaults)
         self._dtype = dtype
         self.group: Group = ALONE
-        """Whose ranks orthogonalize a part of the matrices each."""
-        # Of the same group and state as ours: one place to set a rate, one to save and restore.
+        """Group of ranks, each of which orthogonalizes a part of the matrices."""
+        # The rest has the same group and state as this one: one place to set a rate, one to save and restore.
         self._rest = PlainAdamW(self.param_groups[1:], lr=lr, weight_decay=weight_decay, fused=True)
         self._rest.state = self.state
 
@@ -48,7 +48,7 @@ class Muon(Optimizer):
     def step(self, closure: Callable[[], float]) -> float: ...
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Update all parameters that have a gradient; return what `closure` does, which may set them."""
+        """Update all parameters that have a gradient; return the result of `closure`, which may set the gradients."""
         loss = None if closure is None else closure()
         self._update()
         return loss
@@ -77,7 +77,7 @@ class Muon(Optimizer):
 def hidden_matrices(parameters: Sequence[nn.Parameter], networks: int = 1) -> list[nn.Parameter]:
     """Return the weights between the first and the last layer that are trained.
 
-    The parameters are those of so many networks alike, one after the other, each of which names its layers in order.
+    The parameters are those of `networks` equal networks, one after the other, each with its layers in order.
     """
     matrices = [each for each in parameters if each.ndim >= 2]
     size = max(1, len(matrices) // networks)
@@ -86,7 +86,7 @@ def hidden_matrices(parameters: Sequence[nn.Parameter], networks: int = 1) -> li
 
 
 def cost(parameter: Tensor) -> float:
-    """Return what it takes to orthogonalize the matrix of a parameter [R, ...], in multiplications up to a factor."""
+    """Return the cost of orthogonalizing the matrix of a parameter [R, ...], in multiplications up to a factor."""
     rows = len(parameter)
     return parameter.numel() * min(rows, parameter.numel() // rows)
 
@@ -103,7 +103,7 @@ def orthogonal(matrix: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 def _by_squares(wide: Tensor) -> Tensor:
-    """Newton-Schulz iteration in half the time: each round multiplies by a polynomial of wide @ wide.T.
+    """Run the Newton-Schulz iteration in half the time: each round multiplies by a polynomial of wide @ wide.T.
 
     The product of all is found among small square matrices, which commute, and the long rows are multiplied once. Not
     in bfloat16, whose roundings the squares of a matrix of low rank would blow up.
@@ -120,7 +120,7 @@ def _by_squares(wide: Tensor) -> Tensor:
 
 
 def _newton_schulz(wide: Tensor, dtype: torch.dtype) -> Tensor:
-    """Newton-Schulz iteration as published, in `dtype`, on the whole matrix, which is at least as wide as tall."""
+    """Run the iteration as published, in `dtype`, on the whole matrix, which is at least as wide as tall."""
     linear, cubic, quintic = NEWTON_SCHULZ
     found: Tensor = (wide / (wide.norm() + 1e-7)).to(dtype)
     for _ in range(ITERATIONS):

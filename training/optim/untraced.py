@@ -1,9 +1,9 @@
 """AdamW and SGD without the tracer of torch.compile, fused: one kernel over all parameters.
 
-torch's own tell the tracer of torch.compile to stay out of them, and import all of it for that: 1.5 s at the start of
-each process on a quiet machine. Nothing here traces a step, so these go without. Where a later torch is made otherwise,
-all that is lost are those seconds: `__dynamo_disable` is what torch/_compile.py keeps of a function that is not to be
-traced, and what lies beneath the decorators of `step` is the step.
+torch's own optimizers exclude themselves from the tracer of torch.compile, and import all of it for that: 1.5 s at the
+start of each process on a quiet machine. Nothing here traces a step, so these leave that out. If a later torch differs,
+only those seconds are lost: `__dynamo_disable` is the attribute that torch/_compile.py sets on a function that must not
+be traced, and beneath the decorators of `step` lies the step.
 """
 
 import inspect

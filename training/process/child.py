@@ -1,6 +1,6 @@
-"""Child processes: how they are started, stopped and read.
+"""Child processes: starting, stopping and reading them.
 
-Each child is a process of its own, a fresh interpreter or a fork of one that has only imported, so that no fork follows
+Each child is a separate process, a fresh interpreter or a fork of one that has only imported, so that no fork follows
 OpenMP work and the out-of-memory killer ends the child and not the service. It answers through its journal alone.
 Guarantees: a child dies with its parent; leaving the `Child` context ends its whole process group; every record that
 the child wrote whole is read, however it ended.
@@ -28,7 +28,7 @@ from training.process.start import Launch, start
 KILL_TIMEOUT: Final = 1.0
 """Seconds between SIGTERM and SIGKILL."""
 MAX_STDERR_BYTES: Final = 2_000
-"""Read from the end of a crashed child's stderr."""
+"""Most bytes that are read from the end of a crashed child's stderr."""
 
 
 class Child:
@@ -42,16 +42,16 @@ class Child:
         """Start `python -m module`, or have `server` fork it.
 
         Args:
-            module: with a function `main` that calls `serve_request`.
+            module: name of one with a function `main` that calls `serve_request`.
             body: the request, as JSON.
-            directory: existing, for its files.
-            environment: of the process.
-            cgroup: where it runs, entered by the caller; None: a cgroup for this child alone.
-            task: for messages and the process list, by default the module.
+            directory: an existing one for its files.
+            environment: variables of the process.
+            cgroup: the one in which it runs, entered by the caller; None: a cgroup for this child alone.
+            task: name for messages and the process list, by default the module.
             name: prefix of its files, by default made from the module.
             listens: whether it reads standard input, see `send`.
             shares: workers among which the memory of the container is divided.
-            server: that forks the child, unless it cannot; None: a fresh interpreter is started.
+            server: one that forks the child, unless it cannot; None: a fresh interpreter is started.
 
         Raises:
             OSError: the directory cannot be written.
@@ -98,7 +98,7 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """Process id; None while a fork server has not told it."""
+        """Process id; None while a fork server has not sent it."""
         return self._process.pid
 
     def running(self) -> bool:
@@ -110,7 +110,7 @@ class Child:
         return self._reader.read()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for a record or the end, at most `seconds`; returns whether there was one."""
+        """Wait for a record or the end, at most `seconds`; return whether there was one."""
         deadline = time.monotonic() + seconds
         while True:
             ready = readable(max(0.0, deadline - time.monotonic()), self._notified, self._process.answers)
@@ -147,7 +147,7 @@ class Child:
         return self.exit_status()
 
     def exit_status(self) -> ExitStatus:
-        """Wait for the end and return how it came."""
+        """Wait for the end and return the exit status."""
         if self._exit_status is None:
             returncode = self._await_end()
             killed = self._cgroup.oom_kills() > self._kills_before
@@ -185,7 +185,7 @@ class Child:
 
 
 def readable(seconds: float, *descriptors: int | None) -> list[int]:
-    """Wait at most `seconds` until a file descriptor has data or is at its end; returns those that are."""
+    """Wait at most `seconds` until a file descriptor has data or is at its end; return those that are."""
     poll = select.poll()
     for descriptor in descriptors:
         if descriptor is not None:

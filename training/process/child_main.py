@@ -19,11 +19,11 @@ from training.process.interrupts import ignore_stop_signals, release, set_stop_h
 from training.process.request import CHILD_REQUEST
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
-"""From <linux/prctl.h>: the signal for a process whose parent dies; its name in ps and top."""
+"""Options of prctl (<linux/prctl.h>): the signal for a process whose parent dies; its name in ps and top."""
 NO_MEMORY: Final = ("can't allocate memory", "not enough memory", "std::bad_alloc")
 """Messages of torch's `RuntimeError` (c10/core/impl/alloc_cpu.cpp)."""
 NO_GPU_MEMORY: Final = ("CUDA out of memory", "STATUS_ALLOC_FAILED")
-"""The same of a GPU (c10/cuda/CUDACachingAllocator.cpp), and of cuDNN and cuBLAS, which allocate beside torch."""
+"""The same of a GPU (c10/cuda/CUDACachingAllocator.cpp), and of cuDNN and cuBLAS, which allocate outside of torch."""
 
 Body = TypeVar("Body")
 
@@ -66,7 +66,7 @@ def serve_request(body: TypeAdapter[Body], task: Callable[[Body, JournalWriter, 
             with failure_recorded(journal):
                 task(body.validate_json(request.body), journal, should_stop)
         except SystemExit as ended:
-            if ended.code != 1:  # of the task's own
+            if ended.code != 1:  # a code of the task
                 raise
             code = 1
         finally:

@@ -1,4 +1,4 @@
-"""Stop signals: who receives them when.
+"""Stop signals: which process handles them, and when.
 
 A platform may send them to every process at once (systemd's KillMode=control-group, Heroku). The worker decides what
 they mean, and asks its processes. So each process starts with them held back, over fork and exec, and releases them

@@ -9,7 +9,7 @@ from preflight.contract.plan import Plan
 from preflight.launch.starts import LIBRARIES, NO_REPORT_BYTES, TCMALLOC, find_library
 
 CUBLAS, CUBLAS_REPEATABLE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
-"""Required by torch.use_deterministic_algorithms on CUDA."""
+"""Variable and value that torch.use_deterministic_algorithms requires on CUDA."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ class ChildCgroup:
         return counted_kills(self._files, self._cgroup, self._directory) or 0
 
     def peak_bytes(self) -> int | None:
-        """Return the peak memory of the child with its page cache and what it shares; None: unknown."""
+        """Return the peak memory of the child with its page cache and the memory that it shares; None: unknown."""
         if self._directory is None:
             return None
         name = "memory.max_usage_in_bytes" if self._cgroup.version == 1 else "memory.peak"
@@ -98,7 +98,7 @@ class ChildCgroup:
         return None if peak is None else peak + self._shared
 
     def limit_bytes(self) -> int | None:
-        """Return the limit of a child in bytes, what it shares included; None: the machine's.
+        """Return the limit of a child in bytes, shared memory included; None: the machine's.
 
         It is the container's where that was lowered since.
         """

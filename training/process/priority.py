@@ -1,4 +1,4 @@
-"""Idle priority: what runs beside a training takes the processor time that the training leaves.
+"""Idle priority: a process next to a training takes the processor time that the training leaves.
 
 Where the kernel groups processes by session (autogroup), each session gets an equal part of the processors, whatever
 the priority of its processes is; there the session needs a low priority, too. See sched(7).
@@ -12,7 +12,7 @@ from typing import Final
 AUTOGROUP: Final = Path("/proc/self/autogroup")
 """The niceness of this process's session; absent where the kernel does not group by session."""
 LOWEST_NICENESS: Final = 19
-"""A session of it gets 1.5 % of a processor that another one wants."""
+"""Lowest niceness: a session of it gets 1.5 % of a processor that another one wants."""
 
 
 def use_idle_priority() -> None:

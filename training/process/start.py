@@ -23,12 +23,12 @@ FORK_LIMIT_ERRORS: Final = (errno.EAGAIN, errno.ENOMEM)
 ANSWER_LIMIT: Final = 30.0
 """Seconds for a fork server's answer, its imports included, until a fresh interpreter is started instead."""
 STATUS_LIMIT: Final = 5.0
-"""Seconds for the status of a killed child; a fork server that does not tell it hangs."""
+"""Seconds for the status of a killed child; a fork server that does not send it hangs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What is started: a module with a request file, its environment and its open files."""
+    """Process to start: a module with a request file, its environment and its open files."""
 
     module: str
     task: str
@@ -50,7 +50,7 @@ class ChildProcess(Protocol):
 
     @property
     def pid(self) -> int | None:
-        """Its process id; None: a fork server has not told it yet."""
+        """Its process id; None: a fork server has not sent it yet."""
         ...
 
     @property
@@ -63,7 +63,7 @@ class ChildProcess(Protocol):
         ...
 
     def wait(self, seconds: float) -> bool:
-        """Wait for its end, at most `seconds`; returns whether it has ended."""
+        """Wait for its end, at most `seconds`; return whether it has ended."""
         ...
 
     def terminate(self) -> None:
@@ -87,7 +87,7 @@ class FreshProcess:
     answers: int | None = None
 
     def __init__(self, launch: Launch) -> None:
-        """Start it.
+        """Start the interpreter.
 
         Raises:
             ChildFailed: no process can be started.
@@ -119,7 +119,7 @@ class FreshProcess:
         return self._process.poll()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for its end, at most `seconds`; returns whether it has ended."""
+        """Wait for its end, at most `seconds`; return whether it has ended."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
         return self._process.poll() is not None
@@ -136,7 +136,7 @@ class FreshProcess:
 
 
 class ForkedProcess:
-    """A child that a fork server was asked for; a fresh interpreter where it does not come.
+    """A child ordered from a fork server; a fresh interpreter where the server does not start it.
 
     The server keeps an ended child's process id from being used again until the connection closes.
     """
@@ -155,7 +155,7 @@ class ForkedProcess:
 
     @property
     def pid(self) -> int | None:
-        """Its process id; None: the server has not told it yet."""
+        """Its process id; None: the server has not sent it yet."""
         return self._pid if self._fresh is None else self._fresh.pid
 
     @property
@@ -173,7 +173,7 @@ class ForkedProcess:
         return self._returncode if self._fresh is None else self._fresh.poll()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for its end, at most `seconds`; returns whether it has ended."""
+        """Wait for its end, at most `seconds`; return whether it has ended."""
         deadline = time.monotonic() + seconds
         while self._fresh is None and self._returncode is None and time.monotonic() < deadline:
             self._receive(deadline - time.monotonic())
@@ -204,7 +204,7 @@ class ForkedProcess:
         self._connection.close()
 
     def _receive(self, seconds: float) -> None:
-        """Read what the server has answered, waiting at most `seconds` for the first answer."""
+        """Read the server's answers, waiting at most `seconds` for the first answer."""
         while self._fresh is None and self._returncode is None:
             self._connection.settimeout(seconds)
             try:

@@ -1,4 +1,4 @@
-"""Where a training computes, and what follows from it. Torch-free, so that it can be decided and tested anywhere.
+"""Device of a training, and the settings that follow from it. Torch-free, to be decided and tested anywhere.
 
 CUDA: CI has no GPU; tests/integration/training/loop/test_cuda.py is for a machine that has one.
 """
@@ -17,7 +17,7 @@ BFLOAT16_SINCE: Final = (8, 0)
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """What CUDA says of its first device."""
+    """Facts of CUDA's first device."""
 
     name: str
     capability: tuple[int, int]
@@ -25,10 +25,10 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Computing:
-    """How a training computes where it is."""
+    """Settings for the computation on a device."""
 
     dtype: Precision | Literal["float16"]
-    """Of forward and backward; weights and optimizer state are float32."""
+    """Precision of forward and backward; weights and optimizer state are float32."""
     scaled: bool = False
     """Whether gradients are scaled, as those of float16 underflow."""
     benchmark: bool = False

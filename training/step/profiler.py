@@ -22,7 +22,7 @@ UNTRACED: Final = 10
 """Steps before those of a trace: they warm up."""
 TRACED: Final = 5
 TRACE: Final = "trace.json.gz"
-"""Name of the file of a trace beside the model; https://ui.perfetto.dev and chrome://tracing read it."""
+"""Name of the file of a trace next to the model; https://ui.perfetto.dev and chrome://tracing read it."""
 
 
 def no_timer(phase: Phase) -> None:
@@ -43,7 +43,7 @@ class PhaseTimer:
         self._last = now
 
     def profile(self, steps: int) -> dict[str, JsonValue]:
-        """Return what the epochs of a training, `steps` steps of them in this process, spent their time on.
+        """Return the time that the epochs of a training spent in each phase, `steps` steps of them in this process.
 
         `<phase>_s` are the seconds of each phase, and `total_s` is their sum. `average_batch_s` is total_epoch_time /
         total_batches: warming up, loading and validation included.

@@ -1,4 +1,4 @@
-"""Where a training stands, its tensors apart: what a checkpoint says in numbers."""
+"""State of a training without its tensors: the numbers in a checkpoint."""
 
 import math
 from dataclasses import field
@@ -19,7 +19,7 @@ class EpochDone:
     """Figures of one epoch."""
 
     epoch: Annotated[int, Field(ge=1)]
-    """From 1."""
+    """Number of the epoch, from 1."""
     loss: float
     """Mean training loss."""
     val_acc: float | None
@@ -28,13 +28,13 @@ class EpochDone:
     val_macro_f1: float | None = None
     """Mean of the F1 scores of the classes; None without a validation split, and in records up to 0.26.0."""
     samples_per_s: float
-    """Training samples per second, validation apart."""
+    """Training samples per second, without validation."""
     seconds: Seconds
     """Wall time of the whole epoch, validation included."""
     train_seconds: Seconds
 
     def rank(self, metric: Metric) -> tuple[float, float]:
-        """Return what makes one epoch better than another: the metric, then loss; without validation, being later."""
+        """Return the key that ranks epochs: the metric, then the loss; without validation the later one is better."""
         figure = self.val_acc if metric == "accuracy" else self.val_macro_f1
         if figure is None or self.val_loss is None:
             return 0.0, float(self.epoch)
@@ -43,14 +43,14 @@ class EpochDone:
 
 @dataclass(slots=True, kw_only=True, config=STRICT)
 class TrainState:
-    """A training's way so far; advanced by `fit`."""
+    """Progress of a training; advanced by `fit`."""
 
     steps: Annotated[int, Field(ge=1)]
     """Optimizer steps in an epoch."""
     max_steps: Annotated[int, Field(ge=1)] | None = None
     """Optimizer steps after which the training ends, as the spec has it."""
     metric: Metric = "accuracy"
-    """By which epochs are compared, as the spec has it."""
+    """Metric by which epochs are compared, as the spec has it."""
     step: Count = 0
     """Steps done of the epoch under way; all of them until it is validated."""
     loss: float = 0.0

@@ -28,18 +28,18 @@ DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16"
 
 
 Make = Callable[[str, tuple[int, int, int], int], nn.Module]
-"""Returns a fresh model by its name, for an image shape (channels, height, width) and a number of classes."""
+"""Function that returns a fresh model for its name, an image shape (channels, height, width) and the classes."""
 
 
 def _make_deterministic(wanted: bool, *, compiled: bool) -> None:
     if compiled:
-        torch.use_deterministic_algorithms(wanted)  # tells the compiler, too, for which it imports it
+        torch.use_deterministic_algorithms(wanted)  # sets the compiler, too, which it imports for that
     else:
         torch.set_deterministic_debug_mode("error" if wanted else "default")
 
 
 def prepare_process(plan: Plan, *, frugal: bool = False) -> None:
-    """Apply what a plan sets for the whole process; call once, before the first parallel work.
+    """Apply the settings of a plan for the whole process; call once, before the first parallel work.
 
     `frugal`: freed memory goes back to the kernel at once; a tuned malloc keeps it, and several times as much where
     small tensors come to lie in what large ones have left.
@@ -92,7 +92,7 @@ class TrainStep:
             use_matrix_products(self.model)
         self.group: Group = ALONE
         self.class_weights: Tensor | None = None
-        """What the loss of a sample of each class is multiplied by, float32 [classes]; None: 1."""
+        """Factors of the loss of a sample of each class, float32 [classes]; None: 1."""
         self.forward: Callable[[Tensor], Tensor] = torch.compile(self.model) if plan.compile else self.model.__call__
         self.best: dict[str, Tensor] = {}
         """The weights, buffers included, that `snapshot_best` kept; contiguous, on the CPU."""
@@ -109,7 +109,7 @@ class TrainStep:
 
     @property
     def batch_statistics(self) -> bool:
-        """Whether what the model computes for a sample depends on the other samples of its micro-batch."""
+        """Whether the model's result for a sample depends on the other samples of its micro-batch."""
         return any(isinstance(module, BATCH_NORMS) for module in self.model.modules())
 
     @property
@@ -133,10 +133,10 @@ class TrainStep:
         self._frozen = [module for module in self.model.modules() if isinstance(module, BATCH_NORMS)]
 
     def apply_plan(self, plan: Plan) -> None:
-        """Go on under `plan`, which may differ from the present one in threads and micro-batch.
+        """Continue under `plan`, which may differ from the present one in threads and micro-batch.
 
         Raises:
-            ValueError: it differs in what is fixed once a training runs.
+            ValueError: it differs in a field that is fixed once a training runs.
         """
         if replace(plan, threads=self.plan.threads, micro_batch=self.plan.micro_batch) != self.plan:
             raise ValueError(f"{plan} changes more than threads and micro_batch of {self.plan}; use a new process")
@@ -203,7 +203,7 @@ class TrainStep:
         return total
 
     def pop_correct(self) -> int:
-        """Return how many training samples were recognized, as they were trained on, since the last call."""
+        """Return how many training samples were recognized, each in its training step, since the last call."""
         hits = int(self._hits)
         self._hits.zero_()
         return hits
@@ -216,7 +216,7 @@ class TrainStep:
         }
 
     def restore_best(self) -> None:
-        """Put the kept weights back into the model at the end of its training; what only a step needs is freed."""
+        """Put the kept weights back into the model at the end of its training; free what only a step needs."""
         self.model.load_state_dict(self.best)
         self.optimizer.zero_grad(set_to_none=True)
         self.optimizer.state.clear()

@@ -24,14 +24,14 @@ class FileState:
     start: int
     """Bytes before those that were hashed."""
     size: int
-    """Bytes, the ones before `start` included."""
+    """Size in bytes, those before `start` included."""
     mtime_ns: int
     ctime_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class Digest:
-    """The verdict on one file; one process may pass it on to another of the same machine."""
+    """SHA-256 of one file in a state; one process may pass it on to another of the same machine."""
 
     seen: FileState
     sha256: str
@@ -41,12 +41,12 @@ class Digests:
     """The files that were hashed in one attempt."""
 
     def __init__(self, known: Iterable[Digest] = (), alive: Callable[[], None] = silent) -> None:
-        """Begin with the verdicts in `known`; `alive` is called after every block that is hashed."""
+        """Begin with the digests in `known`; `alive` is called after every block that is hashed."""
         self._known = {digest.seen: digest.sha256 for digest in known}
         self._alive = alive
 
     def sha256(self, file: BinaryIO) -> str:
-        """Return the sha256, in hex, of what follows in `file`, without reading it where it looks as it did before.
+        """Return the sha256, in hex, of the rest of `file`, without reading it where the file looks as before.
 
         Raises:
             OSError: it cannot be read.
@@ -63,7 +63,7 @@ class Digests:
         return digest
 
     def known(self) -> tuple[Digest, ...]:
-        """Return the verdicts so far."""
+        """Return the digests so far."""
         return tuple(Digest(seen=seen, sha256=sha256) for seen, sha256 in self._known.items())
 
 
@@ -75,10 +75,10 @@ class HashedChunks:
         self._chunks = chunks
         self._digest = hashlib.sha256()
         self.bytes = 0
-        """That were taken so far."""
+        """Number of bytes that were taken so far."""
 
     def __iter__(self) -> Iterator[bytes | memoryview]:
-        """Yield blocks: what was just hashed is still in the processor's cache when it is written."""
+        """Yield blocks: a block that was just hashed is still in the processor's cache when it is written."""
         for chunk in self._chunks:
             for start in range(0, len(chunk), BLOCK):
                 block = chunk[start : start + BLOCK]
@@ -88,7 +88,7 @@ class HashedChunks:
 
     @property
     def sha256(self) -> str:
-        """The sha256, in hex, of what was taken so far."""
+        """The sha256, in hex, of the chunks taken so far."""
         return self._digest.hexdigest()
 
 

@@ -47,7 +47,7 @@ class ReferenceWorkload:
     """A training step of a small network on zeros, built and warm."""
 
     def __init__(self, samples: int = SAMPLES) -> None:
-        """Build it for steps of so many samples."""
+        """Build the network for steps of `samples` samples."""
         leave_out_onednn()
         with torch.random.fork_rng(devices=()):  # a training in this process keeps its random numbers
             self._network = nn.Sequential(

@@ -1,4 +1,4 @@
-"""What training needs of its surroundings, looked up without torch: packages, bytecode, memory, variables.
+"""Requirements of training, looked up without torch: packages, bytecode, memory, variables.
 
 Each `explain_` function returns one sentence with a remedy, or None where nothing is missing.
 """
@@ -24,7 +24,7 @@ MORE_SHARED_MEMORY: Final = (
     "give the container more (docker run --shm-size 1g; in Kubernetes an emptyDir with medium Memory on /dev/shm)"
 )
 LEAST_SHARED_MEMORY: Final = 64 << 20
-"""Bytes; less than Docker's and Kubernetes' default is worth a word."""
+"""Bytes below which a message says so: the default of Docker and of Kubernetes."""
 PLANNED: Final = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_MAX_ACTIVE_LEVELS", "OMP_SCHEDULE",
     "OMP_THREAD_LIMIT", "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_HW_SUBSET",
@@ -129,7 +129,7 @@ def shared_memory_bytes() -> int:
 
 
 def explain_shared_memory() -> str | None:
-    """Return what a small /dev/shm costs."""
+    """Return what a small /dev/shm costs; None: it is large enough."""
     found = shared_memory_bytes()
     if found >= LEAST_SHARED_MEMORY:
         return None

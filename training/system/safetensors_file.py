@@ -26,7 +26,7 @@ class TensorView:
     """A tensor as safetensors stores it."""
 
     dtype: str
-    """Such as `F32`, as safetensors names it."""
+    """Number type as safetensors names it, such as `F32`."""
     shape: tuple[int, ...]
     data: memoryview
     """The numbers row by row, as bytes."""

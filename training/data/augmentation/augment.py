@@ -33,7 +33,7 @@ COLOURS = ("brightness", "contrast", "saturation", "hue", "random_grayscale")
 
 @torch.no_grad()
 def augment(images: Tensor, augmentation: Augmentation, *, seed: int, epoch: int, samples: Tensor) -> Tensor:
-    """Images of the same shape, each changed by amounts drawn for (seed, epoch, its number in `samples`).
+    """Return images of the same shape, each changed by amounts drawn for (seed, epoch, its number in `samples`).
 
     `samples` is int64 [B], on the device of `images`, and holds each image's number in the data set. The
     order is crops, flips, affine, morphology, blur, colour, dots, noise. The input is left as it is; where nothing
@@ -150,8 +150,8 @@ def _thin_and_thicken(images: Tensor, augmentation: Augmentation, draws: Tensor)
 
 
 def _random_blur(images: Tensor, augmentation: Augmentation, draws: Tensor) -> Tensor:
-    # Of the knob, not of the batch's largest sigma, on which a sample's kernel must not depend. Three of them, as
-    # OpenCV takes for images of 8 bits: what is left out is less than one of their levels.
+    # From the setting, not from the batch's largest sigma, on which a sample's kernel must not depend. Three sigmas, as
+    # OpenCV takes for images of 8 bits: the part left out is less than one of their levels.
     radius = round(3 * augmentation.blur_sigma)
     return gaussian_blur(images, draws * augmentation.blur_sigma, radius)
 
@@ -170,7 +170,7 @@ def _add_noise(images: Tensor, augmentation: Augmentation, draws: Tensor) -> Non
     height, width = images.shape[-2:]
     pixels, share = height * width, augmentation.noise_probability
     most = draws.shape[1] // 2
-    # From one noisy pixel to the next is geometric: a number for each of these, and not for each pixel.
+    # The distance between noisy pixels is geometric: it takes a number for each of these, and not for each pixel.
     positions = (_geometric(draws[:, :most], share) + 1).cumsum(1) - 1
     samples, columns = (positions < pixels).nonzero(as_tuple=True)
     where = positions[samples, columns]
@@ -179,7 +179,7 @@ def _add_noise(images: Tensor, augmentation: Augmentation, draws: Tensor) -> Non
 
 
 def _most_of(count: int, share: float) -> int:
-    """Return what successes of probability `share` in `count` trials exceed less than once in 10^9 times."""
+    """Return a number that successes of probability `share` in `count` trials exceed less than once in 10^9 times."""
     mean = count * share
     return math.ceil(mean + 6 * math.sqrt(mean * (1 - share)) + 12)
 

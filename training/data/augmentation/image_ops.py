@@ -25,14 +25,14 @@ def affine(images: Tensor, degrees: Tensor, shifts: Tensor, sizes: Tensor) -> Te
 
 
 def dilate(images: Tensor, kernel: int) -> Tensor:
-    """Largest value in the square of side `kernel` (odd, pixels) around each pixel, within the image."""
+    """Return the largest value in the square of side `kernel` (odd, pixels) around each pixel, within the image."""
     return _extremes(images, kernel, torch.maximum, -math.inf)
 
 
 def erode(images: Tensor, kernel: int) -> Tensor:
-    """Smallest value in the square of side `kernel` (odd, pixels) around each pixel, within the image.
+    """Return the smallest value in the square of side `kernel` (odd, pixels) around each pixel, within the image.
 
-    What lies outside the image is ignored, so a stroke that touches the border is not eaten from there.
+    Pixels outside the image are ignored, so a stroke that touches the border is not eaten from there.
     """
     return _extremes(images, kernel, torch.minimum, math.inf)
 
@@ -65,9 +65,9 @@ def _extremes(images: Tensor, kernel: int, choose: Callable[[Tensor, Tensor], Te
 
 
 def _source_coordinates(degrees: Tensor, shifts: Tensor, sizes: Tensor, height: int, width: int) -> Tensor:
-    """Where each pixel of the result comes from: [B, H, W, 2] as x, y in `grid_sample`'s units.
+    """Return where each pixel of the result comes from: [B, H, W, 2] as x, y in `grid_sample`'s units.
 
-    Rotated in pixels about the centre, so that an image that is not square is not sheared; `grid_sample`'s
+    They are rotated in pixels about the centre, so that an image that is not square is not sheared; `grid_sample`'s
     unit is half a side.
     """
     radians = torch.deg2rad(degrees.double())
@@ -80,7 +80,7 @@ def _source_coordinates(degrees: Tensor, shifts: Tensor, sizes: Tensor, height: 
 
 
 def _gaussian_weights(sigmas: Tensor, radius: int) -> Tensor:
-    """Weights at distances 0..radius from the centre, [radius + 1, B]; both sides and the centre sum to 1."""
+    """Return weights at distances 0..radius from the centre, [radius + 1, B]; both sides and the centre sum to 1."""
     distances = torch.arange(radius + 1, device=sigmas.device)[:, None]
     # A sigma of a thousandth of a pixel already gives weight 0 at distance 1.
     weights = torch.exp(-0.5 * (distances / sigmas.double().clamp(min=1e-3)) ** 2)
@@ -88,7 +88,7 @@ def _gaussian_weights(sigmas: Tensor, radius: int) -> Tensor:
 
 
 def _weighted_shifts(images: Tensor, weights: Tensor, dim: int) -> Tensor:
-    """Symmetric convolution along `dim`; `weights` holds one factor per distance, each [B, 1, 1, 1]."""
+    """Return the symmetric convolution along `dim`; `weights` holds one factor per distance, each [B, 1, 1, 1]."""
     side = images.shape[dim]
     total, term = images * weights[0], torch.empty_like(images)
     for distance, weight in enumerate(weights[1:side], start=1):

@@ -7,9 +7,9 @@ from preflight.errors import InvalidConfig
 from training.data.dataset_info import DatasetInfo
 
 COLOURED: Final = ("saturation", "hue", "random_grayscale")
-"""What changes nothing in grey images."""
+"""Fields that change nothing in grey images."""
 DRAWN: Final = ("erode_probability", "dilate_probability")
-"""What is about strokes of ink, which images in colour have none of."""
+"""Fields for strokes of ink, which images in colour have none of."""
 FLIPS: Final = ("random_horizontal_flip", "random_vertical_flip")
 WRITTEN: Final = frozenset({"mnist", "emnist", "qmnist", "kmnist", "digits"})
 """Built-in data sets of handwritten signs."""
@@ -37,7 +37,7 @@ def require_suitable(augmentation: Augmentation, info: DatasetInfo) -> None:
 
 
 def flip_warning(augmentation: Augmentation, info: DatasetInfo) -> str | None:
-    """Return what is wrong with mirrored images of a data set of handwritten signs, a sentence; None: nothing is."""
+    """Return a sentence on what is wrong with mirrored images of handwritten signs; None: nothing is."""
     flipped = [field for field in FLIPS if getattr(augmentation, field)]
     if not flipped or not (info.name in WRITTEN or _has_digits(info)):
         return None

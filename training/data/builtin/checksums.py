@@ -16,7 +16,7 @@ class Md5:
 
     gz: str | None = None
     raw: str | None = None
-    """Of the uncompressed file."""
+    """MD5 of the uncompressed file."""
 
 
 MD5S: Final[Mapping[str, tuple[Md5, Md5, Md5, Md5]]] = {

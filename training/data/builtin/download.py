@@ -17,7 +17,7 @@ NETWORK_TIMEOUT: Final = 10.0
 
 
 def download(name: str, torchvision_class: str, split: str | None, root: Path, absent: str) -> None:
-    """Have a class of torchvision fetch its files into `<root>/<class>/raw/`; `absent` begins the error messages.
+    """Fetch the files of a torchvision class into `<root>/<class>/raw/`; `absent` begins the error messages.
 
     Raises:
         DatasetError: torchvision is not installed, or the download failed.
@@ -59,7 +59,7 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _network_timeout(seconds: float) -> Iterator[None]:
-    """Bound every wait of sockets that set no timeout of their own: torchvision's do not."""
+    """Bound every wait of sockets for which no timeout is set: torchvision sets none."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(seconds)
     try:

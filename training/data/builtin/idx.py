@@ -40,11 +40,11 @@ OTHERS: Final = (
     (b"pk\x03\x04", "is a zip archive"), (b"7z\xbc\xaf", "is a 7z archive"), (b"\x93numpy", "is an array of numpy"),
     (b"bzh", "is a bzip2 file"), (b"\xfd7zxz", "is an xz file"), (b"par1", "is a Parquet file"),
 )  # fmt: skip
-"""Beginning of a file in small letters -> what it is; the first is the whole file."""
+"""Kinds of other files by their beginning in small letters; the first is the whole file."""
 PEEKED: Final = 64
 
 DEFLATE_RATIO: Final = 1032
-"""What deflate can expand one byte to at most, so a gzipped file of known size bounds its content."""
+"""Most bytes that deflate can expand one byte to, so a gzipped file of known size bounds its content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def damaged(path: Path, what: str) -> DatasetError:
 
 
 def peek(path: Path) -> str | None:
-    """Return what a file is that does not begin like an IDX file, raw or gzipped; None: it does.
+    """Return a description of a file that does not begin like an IDX file, raw or gzipped; None: it does.
 
     Raises:
         OSError: it cannot be read.
@@ -99,7 +99,7 @@ def peek(path: Path) -> str | None:
 
 
 def _other(begin: bytes) -> str | None:
-    """Return what a file with this beginning is, as far as it is known."""
+    """Return the kind of a file with this beginning; None: it is unknown."""
     low = begin.lstrip(b"\xef\xbb\xbf \r\n\t").lower()
     return next((what for sign, what in OTHERS if (low.startswith(sign) if sign else not begin)), None)
 

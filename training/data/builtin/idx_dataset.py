@@ -43,7 +43,7 @@ class IdxDataset:
     test_images: IdxFile
     test_labels: IdxFile
     split: str | None = None
-    """What torchvision's class calls `split`, if it has several."""
+    """Value of `split` for torchvision's class, if it has several."""
     transposed: bool = False
     """Whether rows and columns of the stored images are swapped."""
     classes: int = 10
@@ -56,7 +56,7 @@ class IdxDataset:
 
     @property
     def staging(self) -> str:
-        """What the directories of downloads begin with, in the data directory."""
+        """Beginning of the names of download directories in the data directory."""
         return f".{self.name}-"
 
     def sources(self, data_dir: Path) -> tuple[Path, ...]:
@@ -173,7 +173,7 @@ class IdxDataset:
     def _labels(self, file: IdxFile, path: Path) -> npt.NDArray[np.uint8]:
         import numpy as np
 
-        # Of a table of several columns the first is the class.
+        # In a table of several columns, the first is the class.
         labels = file.read(path).reshape(file.shape[0], -1)[:, 0].astype(np.int64)
         wrong = labels[(labels < 0) | (labels >= self.classes)]
         if wrong.size:
@@ -185,7 +185,7 @@ class IdxDataset:
         absent = self._absent(data_dir)
         try:
             data_dir.mkdir(parents=True, exist_ok=True)
-            # Beside the target, so that files appear in it by a rename: other processes see a whole file or none.
+            # Next to the target, so that files appear in it by a rename: other processes see a whole file or none.
             with TemporaryDirectory(prefix=self.staging, dir=data_dir) as staging, closing(use(Path(staging))):
                 download(self.name, self.torchvision, self.split, Path(staging), absent)
                 return self._move(Path(staging) / self.torchvision / "raw", data_dir / self.name, absent)
@@ -197,7 +197,7 @@ class IdxDataset:
             ) from error
 
     def _absent(self, data_dir: Path) -> str:
-        """Return the beginning of a sentence that says what is not where."""
+        """Return the beginning of a sentence that says which files are missing where."""
         for folder in (*self._named_folders(data_dir), data_dir):
             missing = [file.name for file in self.files if not file.within(folder)]
             if 0 < len(missing) < len(self.files):

@@ -18,29 +18,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdxFile:
-    """One file of an `IdxDataset`: how it is named and what it must hold."""
+    """One file of an `IdxDataset`: its name and the content that it must have."""
 
     name: str
-    """Without `.gz`."""
+    """Name of the file without `.gz`."""
     shape: tuple[int, ...]
     dtype: str = "u1"
     md5: str | None = None
-    """Of the uncompressed file, where it is known."""
+    """MD5 of the uncompressed file, where it is known."""
     gz_md5: str | None = None
-    """Of the compressed file as published."""
+    """MD5 of the compressed file as published."""
 
     @property
     def role(self) -> Role:
-        """What its name says."""
+        """Role of the file, by its name."""
         found = role_of(self.name)
         if found is None:
             raise ValueError(f"{self.name} is no name of a file of MNIST or a relative")
         return found
 
     def within(self, folder: Path) -> Path | None:
-        """Return where the file lies in `folder` under its own name, the compressed one first.
+        """Return the path of the file in `folder` under its own name, the compressed one first.
 
-        Of two the one that begins like an IDX file.
+        Of two, the one that begins like an IDX file is taken.
         """
         candidates = [path for path in (folder / f"{self.name}.gz", folder / self.name) if _is_file(path)]
         return next((path for path in candidates if is_idx(path)), candidates[0] if candidates else None)
@@ -48,11 +48,11 @@ class IdxFile:
     def read(self, path: Path) -> npt.NDArray[np.generic]:
         """Return the values at `path`, verified by the MD5 of the uncompressed file or else of the compressed one.
 
-        Of a raw file without a known MD5, type and shape are checked, and that it is not another data set's. `path`
+        For a raw file without a known MD5, type and shape are checked, and that it is not another data set's. `path`
         may be Keras' archive of all four files.
 
         Raises:
-            DatasetError: naming the file.
+            DatasetError: the file cannot be used; the message names it.
         """
         is_archive = path.suffix.lower() == npz.SUFFIX
         content = npz.read(path, self.role) if is_archive else idx.read(path)

@@ -4,18 +4,18 @@ import re
 from typing import Final, NamedTuple
 
 PACKED: Final = re.compile(r"\.(gz|gzip|z)$|\s*\(\d+\)|\s+-?\s*copy\b|\.download$|\.\d$")
-"""What gzip, browsers and file managers add to a name."""
+"""Parts that gzip, browsers and file managers add to a name."""
 FILE: Final = re.compile(
     r"(?P<prefix>(?:[a-z0-9]+-)*?)(?P<split>train|training|t10k|test|testing)-(?P<kind>images?|labels?)"
     r"(?:-(?:idx[123]?|ubyte|int|bin|dat|uncompressed))*"
 )
-"""A name in small letters, with hyphens for all else."""
+"""Name of a file in small letters, with hyphens for all else."""
 RELATIVE: Final = re.compile(r"fashion|kuzushiji|(?<![a-z])(?:k|q|e|not)mnist")
 """Word in the name of a folder or a file that is not that of MNIST itself, in small letters."""
 
 
 class Role(NamedTuple):
-    """Which file of a data set a name says it is."""
+    """Role of a file in its data set, by its name."""
 
     prefix: str
     """Name of the data set, letters and digits only; empty for most."""

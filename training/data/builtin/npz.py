@@ -21,7 +21,7 @@ MEMBERS: Final = {
     ("train", "image"): "x_train.npy", ("train", "label"): "y_train.npy",
     ("test", "image"): "x_test.npy", ("test", "label"): "y_test.npy",
 }  # fmt: skip
-"""Split and kind -> name in the archive."""
+"""Names in the archive by split and kind."""
 BYTES: Final = {"|u1": 1, "|i1": 1, "<u2": 2, "<i2": 2, "<u4": 4, "<i4": 4, "<u8": 8, "<i8": 8}
 """Types whose values, where they are bytes, lie in the first byte of each; labels are saved as any of them."""
 MAX_HEADER: Final = 4096
@@ -40,7 +40,7 @@ def read(path: Path, role: Role) -> Idx:
     """Return an array of the archive as the IDX file that it was made from.
 
     Raises:
-        DatasetError: the file cannot be read, or the array is none of bytes.
+        DatasetError: the file cannot be read, or the array is not one of bytes.
     """
     name = MEMBERS[role.split, role.kind]
     try:

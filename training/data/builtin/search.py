@@ -35,7 +35,7 @@ class Folder:
 
 @dataclass(slots=True)
 class Found:
-    """What lies in a data directory."""
+    """Content of a data directory."""
 
     folders: list[Folder] = field(default_factory=list)
     others: list[Path] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Found:
 
 
 def look(data_dir: Path) -> Found:
-    """Return what lies in `data_dir` and below, nearest first and in the order of names; reads no file.
+    """Return the content of `data_dir` and below, nearest first and in the order of names; reads no file.
 
     Hidden entries are skipped: they are downloads in progress and remains of macOS.
     """

@@ -1,4 +1,4 @@
-"""What lies in a data directory but is not used, in words."""
+"""Description of files in a data directory that are not used."""
 
 from pathlib import Path
 from typing import Final
@@ -9,7 +9,7 @@ from training.data.builtin.idx_file import file_digests
 from training.data.builtin.search import MAX_ENTRIES, Folder, Found
 
 MOST: Final = 3
-"""Files and folders that are named."""
+"""Most files and folders that are named."""
 PACKED: Final = (".zip", ".tar", ".tgz", ".7z", ".rar")
 
 

@@ -1,4 +1,4 @@
-"""The form of a data set, from what is found in some of its pictures."""
+"""The form of a data set, chosen by some of its pictures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from training.importing.form import DEFAULT_SIDE, Options
 from training.importing.shards import Shard
 
 LOOKED_AT: Final = 400
-"""Pictures that are looked at."""
+"""Number of pictures that are looked at."""
 PAPER: Final = 160
 """Brightness of a border from which it is paper, with dark ink on it."""
 SHARE: Final = 0.8
@@ -41,7 +41,7 @@ def _part(shard: Shard, count: int) -> Shard:
 
 
 def choose_form(found: Found, options: Options) -> Form:
-    """Return the form: what was asked for, and the rest from the pictures."""
+    """Return the form: the options that were given, and the rest from the pictures."""
     height, width = options.size or _size(found)
     coloured = sum(colour for _, _, colour, _ in found) > COLOURED * len(found)
     channels = 3 if options.channels == "rgb" or (options.channels == "auto" and coloured) else 1

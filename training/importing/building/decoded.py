@@ -40,7 +40,7 @@ class DecodedRows:
     """Number of each row among those of all tasks, from which some may have been left out."""
 
     def without(self, gone: npt.NDArray[np.bool_], reason: str) -> DecodedRows:
-        """Return the rows that are not `gone`, which count as refused; nothing names their files."""
+        """Return the rows that are not `gone`, which count as refused, without names of files."""
         if not gone.any():
             return self
         refused = Refused(reason=reason, count=int(gone.sum()), files=())

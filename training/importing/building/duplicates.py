@@ -17,12 +17,12 @@ import numpy.typing as npt
 from training.importing.rows import TABLES, THUMB, Images, Rows
 
 NEIGHBOURS: Final = 3
-"""Rows after it with which each row of a bucket is compared."""
+"""Following rows with which each row of a bucket is compared."""
 THUMBS: Final = 3
 FURTHEST: Final = THUMBS * THUMB * THUMB
 """Sum of the differences of two thumbnails from which they are not near."""
 SUM_AT, WORD_AT, ROW_MASK = np.uint64(24), np.uint64(40), np.uint64((1 << 24) - 1)
-"""Where the sum of a thumbnail (14 bits) and a word of the hash (`BITS`) lie in 64 bits, behind the row's number."""
+"""Positions in 64 bits of a thumbnail's sum (14 bits) and a word of the hash (`BITS`), behind the row's number."""
 PIXELS: Final = 0.06
 CONFIRMED: Final = 8 << 20
 """Bytes of pictures that are compared with as many others at a time."""
@@ -32,10 +32,10 @@ Index = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Duplicates:
-    """Rows that are the same picture; constant pictures are counted apart and are none."""
+    """Rows that are the same picture; `near` has no constant pictures, which the report counts separately."""
 
     exact: Index
-    """Of each row the first row with the same pixels; itself, where there is none before it."""
+    """For each row, the first row with the same pixels; the row itself where there is none before it."""
     near: npt.NDArray[np.int64]
     """Pairs [P, 2] of rows that are nearly equal and not equal."""
 

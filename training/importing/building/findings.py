@@ -1,4 +1,4 @@
-"""What is wrong with a data set: duplicates, labels that contradict each other, small classes, constant pictures."""
+"""Problems of a data set: duplicates, labels that contradict each other, small classes, constant pictures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from training.importing.sources.base import Source
 FEW: Final = 10
 """Samples below which a class is called small."""
 IMBALANCE: Final = 10.0
-"""Times as many samples in the largest class as in the smallest, from which it is said."""
+"""Ratio of samples between the largest and the smallest class from which a warning mentions it."""
 MOST_SIZES: Final = 10
 MOST_SMALL: Final = 20
 
@@ -39,7 +39,7 @@ class Overlap:
 
 
 def find_overlap(found: Duplicates, sides: npt.NDArray[np.uint8]) -> Overlap:
-    """Return the rows outside the test set that are also in it, and in how many ways."""
+    """Return the rows outside the test set that are also in it, and their numbers."""
     tested = np.zeros(len(sides), bool)
     np.logical_or.at(tested, found.exact, sides == TEST)
     exact = tested[found.exact] & (sides != TEST)
@@ -55,7 +55,7 @@ def report(
     decoded: DecodedRows, source: Source, sides: npt.NDArray[np.uint8], kept: Bools,
     duplicates: Duplicates, overlap: Overlap,
 ) -> dict[str, JsonValue]:  # fmt: skip
-    """Return what was found, as docs/how-to/data.md describes it."""
+    """Return the findings, as docs/how-to/data.md describes it."""
     rows, name = decoded.rows, decoded.name
     counts = np.bincount(decoded.labels[kept], minlength=len(decoded.names))
     refused = [*source.refused, *decoded.refused]

@@ -1,4 +1,4 @@
-"""Which samples train, validate and test: by their content alone, so that no sample changes sides when others come.
+"""Split into training, validation and test: by content alone, so that no sample changes sides when others come.
 
 Each sample, or its group, has a number in [0, 1) from a hash. Those below the share of the test set are for the test;
 of the others those whose second number is below the share of validation validate. So every class is split by the same

@@ -29,13 +29,13 @@ BLOCK: Final = 4 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """What the store will hold."""
+    """Content of the store to write."""
 
     train: npt.NDArray[np.int64]
-    """Rows, in their order; those that validate are last."""
+    """Rows for training in their order; those that validate are last."""
     test: npt.NDArray[np.int64]
     validation: int
-    """How many of the last rows of `train` validate."""
+    """Number of rows at the end of `train` that validate."""
 
     @classmethod
     def of(cls, rows: Rows, sides: npt.NDArray[np.uint8], kept: npt.NDArray[np.bool_]) -> Plan:
@@ -58,19 +58,19 @@ class Pictures(Protocol):
 
     @property
     def form(self) -> Form:
-        """Of each picture."""
+        """Form of each picture."""
 
     @property
     def rows(self) -> Rows:
-        """What is known of each."""
+        """Facts of each sample."""
 
     @property
     def labels(self) -> npt.NDArray[np.int64]:
-        """Number of each one's class in `names`."""
+        """Number of each sample's class in `names`."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the classes."""
+        """Names of the classes."""
 
     def pixels(self, wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
         """Return some of the pictures [n, C, H, W]."""
@@ -99,11 +99,11 @@ class StoreWriter:
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of what was written."""
+        """SHA-256 of the content that was written."""
         return self._digest.hexdigest()
 
     def staged(self, path: Path) -> AbstractContextManager[Callable[[], None]]:
-        """Write the store beside `path`; yields the function that puts it in place. Raises `OSError`."""
+        """Write the store next to `path`; yield the function that puts it in place. Raises `OSError`."""
         return staged(path, self._chunks())
 
     def _chunks(self) -> Iterator[bytes | memoryview]:

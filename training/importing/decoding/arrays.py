@@ -67,7 +67,7 @@ def as_uint8(pixels: npt.NDArray[np.generic], scale: float) -> Pictures:
 
 
 def as_text(labels: npt.NDArray[np.generic]) -> list[str | None]:
-    """Return labels [N], [N, 1] or one-hot [N, classes] as text; None for one that is none."""
+    """Return labels [N], [N, 1] or one-hot [N, classes] as text; None for a value that is no label."""
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim == 2:

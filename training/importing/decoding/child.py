@@ -59,7 +59,7 @@ def _serve(task: Task, progress: Progress, work: Path) -> dict[str, object]:
             probes = [(one.height, one.width, one.colour, one.paper) for one in probe_shard(shard, progress)]
             return {"name": name, "probes": probes, "refused": progress.refused}
         if shard.kind == "files" and task.earlier is not None:
-            from training.importing.decoding.earlier import open_earlier  # imports twice what all else here does
+            from training.importing.decoding.earlier import open_earlier  # imports twice as much as all else here
 
             result = read_files(shard, task.form, progress, open_earlier(*task.earlier))
         else:
@@ -76,7 +76,7 @@ def _serve(task: Task, progress: Progress, work: Path) -> dict[str, object]:
 
 
 def _write(work: Path, name: str, batch: Batch, names: tuple[str, ...], progress: Progress) -> dict[str, object]:
-    """Write the files of a task, the one that vouches for the others last; return what that says."""
+    """Write the files of a task, the one that vouches for the others last; return its content."""
     for kind, array in (("images", batch.images), ("rows", batch.rows)):
         staged = work / f".{name}.{kind}"
         save_array(staged, array)

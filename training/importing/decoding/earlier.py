@@ -48,7 +48,7 @@ class Earlier:
 
 @lru_cache(maxsize=1)
 def open_earlier(rows: str, store: str) -> Earlier | None:
-    """Return the version whose files these are; None where they cannot be used."""
+    """Return the version with these files; None where they cannot be used."""
     try:
         return Earlier(Path(rows), Path(store))
     except (OSError, ValueError, DatasetError):

@@ -1,7 +1,7 @@
 """Parquet: pictures and labels of a part of a row group, read by pyarrow; only the two columns are read.
 
-A row group may hold gigabytes: it is read in batches, and the tasks of one that a child gets in turn go on where the
-last one ended, as Parquet has no way to a row but through those before it.
+A row group may hold gigabytes: it is read in batches, and a child that gets its tasks in turn continues where the last
+one ended, as Parquet reaches a row only through those before it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RowGroup:
 
     @classmethod
     def of(cls, shard: Shard) -> RowGroup:
-        """Return the row group of a task: the open one where that has not come as far."""
+        """Return the row group of a task: the open one, unless that is past the task's first row."""
         extra = shard.extra
         key = shard.path, int(str(extra["group"])), str(extra["image"]), str(extra["label"])
         last = cls._last

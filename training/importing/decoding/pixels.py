@@ -20,7 +20,7 @@ from training.importing.decoding.progress import Progress
 from training.importing.shards import Shard
 
 LONGEST_LINE: Final = 1 << 20
-"""Bytes."""
+"""Most bytes of a line."""
 ZERO, NEWLINE, RETURN = 48, 10, 13
 
 

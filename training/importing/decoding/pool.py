@@ -24,15 +24,15 @@ from training.importing.decoding.task import Task
 
 MODULE: Final = "training.importing.decoding.child"
 SECONDS: Final = 30.0
-"""For which a child may be at one sample."""
+"""Longest time of a child at one sample, in seconds."""
 START_SECONDS: Final = 60.0
-"""For which a child may take to start, on a busy machine from a cold disk."""
+"""Longest time in seconds for a child to start, on a busy machine from a cold disk."""
 PAGE: Final = struct.Struct("<q")
 TICK: Final = 0.1
 GRACE: Final = 1.0
 """Seconds for a child to end by itself."""
 MAX_DEATHS: Final = 50
-"""Of children in one import; beyond, the import ends."""
+"""Most children that may die in one import; beyond, the import ends."""
 ENVIRONMENT: Final = {
     "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system",
 }  # fmt: skip
@@ -63,7 +63,7 @@ class Decoder:
         return self._process.stdout.fileno()
 
     def give(self, task: Task) -> None:
-        """Have the child do a task."""
+        """Give the child a task."""
         os.pwrite(self._page.fileno(), PAGE.pack(-1), 0)
         self.task, self._seen, self._since = task, -1, time.monotonic()
         if self._process.stdin is not None:
@@ -96,7 +96,7 @@ class Decoder:
         return self.task is not None and now - self._since > (START_SECONDS if at < 0 else self._seconds)
 
     def end(self, seconds: float = 0.0) -> str:
-        """End the child, at once or where it does not end by itself; returns how it ended, and its last error."""
+        """End the child, at once or where it does not end by itself; return how it ended, and its last error."""
         status = self._process.poll()
         if status is None and seconds:
             if self._process.stdin is not None:
@@ -173,7 +173,7 @@ class Pool:
                             child.give(waiting.popleft())
 
     def _replace(self, child: Decoder) -> Decoder:
-        """Start another child for one that ended, and have it do the same task but for the sample it was at."""
+        """Start another child for one that ended, and give it the same task without the sample it was at."""
         task, at = child.task, child.at()
         late = child.is_late()
         how = child.end(0.0 if late else GRACE)

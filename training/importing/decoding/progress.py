@@ -1,4 +1,4 @@
-"""Where a decoding child is: for the time limit of its parent, and for what it leaves out."""
+"""Progress of a decoding child: for the time limit of its parent, and for the samples that it leaves out."""
 
 from collections.abc import Callable, Mapping
 
@@ -14,7 +14,7 @@ class Progress:
         """Samples that were begun."""
 
     def begins(self, item: int) -> bool:
-        """Note that a sample begins; returns False for one that is left out, as it ended a child before."""
+        """Note that a sample begins; return False for one that is left out, as it ended a child before."""
         self._show(item)
         self.at = item + 1
         if item in self._skip:

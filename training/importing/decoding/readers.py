@@ -1,4 +1,4 @@
-"""Readers of the decoding child: what each kind of task leaves as rows."""
+"""Readers of the decoding child: the rows of each kind of task."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Result:
-    """What was read of a task."""
+    """Rows and class names that were read of a task."""
 
     batch: Batch
     names: tuple[str, ...]
@@ -40,7 +40,7 @@ class Folder:
         self._descriptor = -1
 
     def status(self, path: str) -> os.stat_result:
-        """Return the state of a file, of a link its own; raises `OSError`."""
+        """Return the state of a file, or of a link that lies there; raises `OSError`."""
         return os.stat(self._enter(path), dir_fd=self._descriptor, follow_symlinks=False)
 
     def read(self, path: str) -> tuple[bytes, os.stat_result]:
@@ -210,7 +210,7 @@ READERS: Final[Mapping[Kind, Callable[[Shard, Form, Progress], Result]]] = {
 
 
 def probe_shard(shard: Shard, progress: Progress) -> list[Probe]:
-    """Return what is found in each picture of a task that can be read."""
+    """Return the probe of each picture of a task that can be read."""
     found: list[Probe] = []
     if shard.kind in ("arrays", "pixels"):
         pictures, _ = arrays.read(shard) if shard.kind == "arrays" else pixels.read(shard, progress)

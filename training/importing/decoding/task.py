@@ -1,4 +1,4 @@
-"""Tasks on their way from the pool to a decoding child."""
+"""Task: the message of the pool to a decoding child."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Task:
     """A shard that is to be decoded; `form` None: to be probed."""
 
     name: str
-    """Of its files."""
+    """Name of its files."""
     shard: Shard
     form: Form | None
     earlier: tuple[str, str] | None = None

@@ -24,11 +24,11 @@ END: Final = b"PK\5\6"
 """Signature of the end of a zip file's central directory (PKWARE's APPNOTE, 4.3.16)."""
 END_BYTES: Final = 22 + 65_535
 RECORD_BYTES: Final = 56
-"""Of the record of ZIP64 before the locator (4.3.14)."""
+"""Bytes of the record of ZIP64 before the locator (4.3.14)."""
 BLOCK: Final = 1 << 18
 DONE: Final = "unpacked"
 ENCRYPTED: Final = 1
-"""Bit of an entry's flags."""
+"""Bit for encryption in an entry's flags."""
 UTF_8: Final = 0x800
 
 Entry = tuple[str, Callable[[], IO[bytes] | None]]
@@ -59,7 +59,7 @@ def is_tar(path: Path) -> bool:
 
 
 def unpack(path: Path, work: Path, check: Callable[[], None]) -> Path:
-    """Return the folder below `work` with what an archive holds.
+    """Return the folder below `work` with the content of an archive.
 
     Raises:
         DatasetError: it is damaged, encrypted, too large, or has paths that lead out of it.
@@ -136,7 +136,7 @@ def _tar_entries(path: Path) -> Iterator[Entry]:
 
 
 def _target(folder: Path, name: str, archive: str) -> Path | None:
-    """Return where an entry is unpacked to, None for a hidden one; raises `DatasetError` for a path that leads out."""
+    """Return the path to unpack an entry to, None for a hidden one; raises `DatasetError` for a path that leads out."""
     entry = PurePosixPath(name.replace("\\", "/"))
     parts = [part for part in entry.parts if part != "."]
     if entry.is_absolute() or ".." in parts or "\0" in name or (parts and parts[0].endswith(":")):

@@ -38,11 +38,11 @@ class Stored:
 
     path: Path
     name: str
-    """For messages."""
+    """Name in messages."""
     shape: tuple[int, ...]
     dtype: str
     offset: int | None = None
-    """Of its first byte, in an IDX file; None: the file is NumPy's."""
+    """Offset of its first byte in an IDX file; None: the file is NumPy's."""
 
     def mapped(self) -> npt.NDArray[np.generic]:
         """Return the array, mapped."""
@@ -165,7 +165,7 @@ def _starts_like_idx(path: Path) -> bool:
 
 
 def _role(name: str) -> tuple[int, bool] | None:
-    """Return the side of an array and whether it holds pictures; None: it is none that is read."""
+    """Return the side of an array and whether it holds pictures; None: the array is not read."""
     found = NAME.fullmatch(name.lower().strip("/"))
     if found is None:
         return None
@@ -227,7 +227,7 @@ def _shards(pair: Pair) -> list[Shard]:
 
 
 def _layout(images: Stored) -> str:
-    """Return which axis of pictures is which; raises `DatasetError`."""
+    """Return the order of the axes of pictures; raises `DatasetError`."""
     shape = images.shape
     if len(shape) == 3:
         return "NHW"
@@ -244,7 +244,7 @@ def _layout(images: Stored) -> str:
 
 
 def _scale(images: Stored) -> float:
-    """Return what pixels are multiplied by to be 0..255: 255 for those of 0..1."""
+    """Return the factor that brings pixels to 0..255: 255 for those of 0..1."""
     import numpy as np
 
     if images.dtype[-2:] == "u1":

@@ -1,4 +1,4 @@
-"""What a source gives an import."""
+"""Source: the samples that an import reads."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Source:
     """The samples of a source as tasks; nothing of them is decoded yet."""
 
     kind: str
-    """What it is, in words: `folder of class folders`."""
+    """Kind of the source in words: `folder of class folders`."""
     shards: tuple[Shard, ...]
     samples: int
-    """0: not known before they are read."""
+    """Number of samples; 0: not known before they are read."""
     order: tuple[str, ...] = ()
     """Class names in their given order; empty: sorted."""
     refused: tuple[Refused, ...] = ()
-    """Found without decoding: links, for example."""
+    """Samples that are refused without decoding: links, for example."""
     ignored: int = 0
     """Files that are no samples."""
     notes: tuple[str, ...] = field(default=())
@@ -71,7 +71,7 @@ def check_classes(names: Iterable[str]) -> None:
 
 
 def check_samples(count: int) -> None:
-    """Raise `DatasetError` where there are too many samples, or none."""
+    """Raise `DatasetError` where there are too many samples."""
     if count > MAX_SAMPLES:
         raise refuse(f"there are {count:,} samples, but at most {MAX_SAMPLES:,} are imported; leave some out")
 

@@ -1,4 +1,4 @@
-"""What a source is, found from its content."""
+"""Detection of a source's kind from its content."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from training.importing.sources.tables import find_table, read_table
 from training.importing.sources.trees import entries, is_picture, read_tree, unwrapped
 
 FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-"""Errors of the working directory."""
+"""Error numbers of a working directory that is full or cannot be written."""
 FORMATS: Final = ("tree", "labels", "pixels", "arrays", "parquet", "idx")
 
 
 def read_source(path: Path, options: Options, work: Path, check: Callable[[], None]) -> Source:
-    """Return the samples of a local file or folder; what has to be unpacked goes below `work`.
+    """Return the samples of a local file or folder; archives are unpacked below `work`.
 
     Raises:
-        DatasetError: it is nothing that is imported.
+        DatasetError: it cannot be imported.
     """
     if path.is_symlink():
         path = path.resolve()

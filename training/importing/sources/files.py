@@ -1,4 +1,4 @@
-"""Unpacking with bounds: what an archive says of its sizes is not believed, bytes are counted while they are read."""
+"""Unpacking with bounds: bytes are counted while they are read, whatever sizes an archive states."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from training.importing.sources.base import refuse
 
 BLOCK: Final = 1 << 20
 LARGEST: Final = 64 << 30
-"""Bytes of all that one import unpacks."""
+"""Most bytes that an archive, or an array in one, may unpack to."""
 RATIO: Final = 200
 """Bytes that one packed byte may become, beyond `FREE`."""
 FREE: Final = 64 << 20
@@ -20,7 +20,7 @@ FREE: Final = 64 << 20
 
 
 class Readable(Protocol):
-    """What is read from."""
+    """Object to read from."""
 
     def read(self, size: int, /) -> bytes:
         """Return the next bytes, none at the end."""
@@ -28,12 +28,12 @@ class Readable(Protocol):
 
 
 def most_bytes(packed: int) -> int:
-    """Return how many bytes so many packed ones may become."""
+    """Return how many bytes `packed` bytes may unpack to."""
     return min(LARGEST, FREE + RATIO * packed)
 
 
 def copy_bounded(file: Readable, target: Path, packed: int, name: str, check: Callable[[], None]) -> int:
-    """Copy what `file` unpacks to `target`, whole or not at all; returns the bytes.
+    """Copy the content of `file` to `target`, whole or not at all; return its bytes.
 
     Raises:
         DatasetError: it is more than `most_bytes` of its packed size.

@@ -25,7 +25,7 @@ LEAST_PIXELS: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How a table has its pictures."""
+    """Layout of the pictures in a table."""
 
     header: int
     """Bytes of the first line, where that has names; 0 where it has numbers."""
@@ -34,7 +34,7 @@ class Layout:
     label: int
     shape: tuple[int, int, int]
     scale: float
-    """255 where pixels are 0..1."""
+    """Factor of the pixels: 255 where they are 0..1."""
 
 
 def is_pixels(path: Path) -> bool:
@@ -77,7 +77,7 @@ def read_pixels(paths: list[Path], work: Path, check: Callable[[], None]) -> Sou
 
 
 def find_layout(path: Path, name: str) -> Layout:
-    """Return how a table has its pictures; raises `DatasetError`."""
+    """Return the layout of a table's pictures; raises `DatasetError`."""
     try:
         (delimiter, first_line), rows = _start(path)
     except (OSError, ValueError) as error:
@@ -128,7 +128,7 @@ def _label_column(header: list[str]) -> int | None:
 
 
 def _shape(pixels: int) -> tuple[int, int, int] | None:
-    """Return height, width and channels of so many pixels."""
+    """Return height, width and channels of so many pixels; None: they make no square."""
     for channels in (1, 3):
         side = math.isqrt(pixels // channels)
         if pixels and side * side * channels == pixels:

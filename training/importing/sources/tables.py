@@ -20,7 +20,7 @@ from training.importing.sources.trees import SPLITS, Listing, entries, in_shards
 TABLES: Final = re.compile(
     r"(labels?|metadata|annotations?|_?classes|data|train|project.*)\.(csv|tsv|json|jsonl|ndjson)", re.I
 )
-"""Names of tables, the surest first where a folder has several."""
+"""Names of tables."""
 FILE_COLUMNS: Final = (
     "file",
     "filename",
@@ -36,16 +36,16 @@ FILE_COLUMNS: Final = (
 LABEL_COLUMNS: Final = ("label", "class", "choice", "category", "target", "y", "labels", "class_name", "sentiment")
 SPLIT_COLUMNS: Final = ("split", "set", "subset", "usage")
 LARGEST_TABLE: Final = 1 << 30
-"""Bytes."""
+"""Most bytes of a table."""
 UPLOAD: Final = re.compile(r"^[0-9a-f]{8}-")
-"""What Label Studio puts before the name of a file."""
+"""Prefix that Label Studio puts before the name of a file."""
 
 Row = Mapping[str, str]
 
 
 @dataclass(slots=True)
 class Table:
-    """What the rows of a table name."""
+    """Samples that the rows of a table name, and rows that are refused."""
 
     files: list[str] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
@@ -124,7 +124,7 @@ def read_table(root: Path, path: Path, options: Options) -> Source:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which columns of a table are read."""
+    """Columns of a table that are read."""
 
     file: str
     label: str

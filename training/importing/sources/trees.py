@@ -28,7 +28,7 @@ LINK: Final = "is a symbolic link, which is not followed"
 
 @dataclass(slots=True)
 class Listing:
-    """What lies in a folder and below."""
+    """Content of a folder and below."""
 
     files: list[str] = field(default_factory=list)
     """Pictures, paths below the root."""
@@ -36,7 +36,7 @@ class Listing:
     ignored: int = 0
 
     def refused(self) -> tuple[Refused, ...]:
-        """Return the links as what is refused."""
+        """Return the links as refused samples."""
         return (Refused(reason=LINK, count=len(self.links), files=tuple(self.links[:EXAMPLES])),) if self.links else ()
 
 
@@ -51,7 +51,7 @@ def is_picture(name: str) -> bool:
 
 
 def entries(folder: Path) -> tuple[list[str], list[str]]:
-    """Return the names of the folders and of the other entries of a folder, hidden ones and links to folders apart."""
+    """Return the names of the folders and of the other entries, links to folders among these, but no hidden ones."""
     with os.scandir(folder) as found:
         visible = [entry for entry in found if not is_hidden(entry.name)]
         folders = sorted(entry.name for entry in visible if entry.is_dir(follow_symlinks=False))
@@ -92,7 +92,7 @@ def unwrapped(root: Path) -> Path:
             break
         inner = root / folders[0]
         if not entries(inner)[0] and not any(not is_picture(name) for name in entries(inner)[1]):
-            break  # a single class, of which the caller says so
+            break  # a single class, which the caller refuses
         root = inner
     return root
 

@@ -1,7 +1,7 @@
-"""Client of a fork server: starts it, orders children of it, tells its memory.
+"""Client of a fork server: starts it, orders children of it, reads its memory use.
 
-Python's own fork server has the environment of whoever starts it, secrets included, cannot be used from a fork of its
-starter and leaves children behind; a spare interpreter serves one child only, and takes a whole import's memory for it.
+Python's own fork server has the environment of its starter, secrets included, cannot be used from a fork of that and
+leaves children behind; a spare interpreter serves one child only, and takes a whole import's memory for it.
 """
 
 import json
@@ -22,7 +22,7 @@ from training.process.fork_server.order import MAX_MESSAGE, ORDER, Order
 from training.process.interrupts import held_back
 
 STOP_TIMEOUT: Final = 2.0
-"""Seconds for the end of a server that is told to."""
+"""Longest wait in seconds for the end of a server that was killed."""
 _ANONYMOUS: Final = re.compile(r"^RssAnon:\s+([0-9]{1,20}) kB$", re.ASCII | re.MULTILINE)
 
 
@@ -40,7 +40,7 @@ class ForkServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the process unless it runs; it imports while this returns. Raises `OSError` where none can be had."""
+        """Start the process unless it runs; it imports while this returns. Raises `OSError` where none can start."""
         if self.running():
             return
         self.stop()
@@ -104,7 +104,7 @@ class ForkServer:
         """Send an order for a child of `module`; return the connection over which it is answered.
 
         `descriptors` are its standard input, its output and the pipe that it notifies. None: the server cannot be
-        used, as it has ended, is not heard from, or lacks a variable of `environment`.
+        used, as it has ended, takes no more orders, or lacks a variable of `environment`.
         """
         extra = self._extra(environment)
         if self._control is None or extra is None:

@@ -1,4 +1,4 @@
-"""Imports of the fork server: what its children share."""
+"""Imports of the fork server, which its children share."""
 
 import ctypes
 import gc
@@ -19,7 +19,7 @@ class Imports:
         for module in modules:
             with suppress(ModuleNotFoundError):
                 importlib.import_module(module)
-        gc.freeze()  # off these objects, which forks share
+        gc.freeze()  # keep the collector off these objects, which forks share
         gc.enable()
         with suppress(AttributeError):  # musl has none
             ctypes.CDLL(None).malloc_trim(0)
@@ -41,7 +41,7 @@ class ImportedFile:
     """Inode and time of modification, ns; None: it is not there."""
 
     def has_changed(self) -> bool:
-        """Whether the file is another one by now."""
+        """Whether the file has changed since."""
         return _stamp(self.path) != self.stamp
 
 

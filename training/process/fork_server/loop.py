@@ -1,4 +1,4 @@
-"""Order loop of the fork server: forks a child for each order, tells its status, ends it with its parent.
+"""Order loop of the fork server: forks a child for each order, reports its status, ends it with its parent.
 
 The answers over the connection that comes with an order are the child's process id, then its exit code. A connection
 that closes ends the child; the server's end ends all of them. An ended child stays a zombie until its connection
@@ -25,11 +25,11 @@ StartAgain = Callable[[socket.socket, dict[str, str]], None]
 
 @dataclass(frozen=True, slots=True)
 class ForkedChild:
-    """What a forked child has to run."""
+    """Module and arguments that a forked child runs."""
 
     module: str
     arguments: tuple[str, ...]
-    """As on the command line of a fresh interpreter, see `serve_request`."""
+    """Arguments as on the command line of a fresh interpreter, see `serve_request`."""
 
     def run(self) -> None:
         """Call the module's `main`; raises `SystemExit` with the child's exit code."""
@@ -63,7 +63,7 @@ class OrderLoop:
         """Connections of orders for another environment; one closes when the child that ran instead has ended."""
 
     def serve(self, extra: dict[str, str]) -> ForkedChild | None:
-        """Return in each forked child what it has to run; in the server None, when nobody can send an order.
+        """Return, in each forked child, what it runs; in the server None, once nobody can send an order.
 
         `extra` are the variables of this process that a plan has added.
         """
@@ -89,7 +89,7 @@ class OrderLoop:
         return (ORDER.validate_json(message), descriptors) if message else None
 
     def _fork(self, order: Order, descriptors: list[int]) -> ForkedChild | None:
-        """Carry out an order; returns what to run in the child, None in the server."""
+        """Carry out an order; return what the child runs, None in the server."""
         connection = socket.socket(fileno=descriptors[-1])
         standard = descriptors[:-1]
         try:
@@ -114,7 +114,7 @@ class OrderLoop:
         server = os.getpid()
         try:
             pid = os.fork()
-        except OSError:  # a limit on processes or memory: a fresh interpreter tells it
+        except OSError:  # a limit on processes or memory: a fresh interpreter reports it
             connection.close()
             return None
         if pid == 0:
@@ -128,7 +128,7 @@ class OrderLoop:
         return None
 
     def _become_child(self, server: int, connection: socket.socket, standard: list[int]) -> int:
-        """Leave the server behind, in the fork; returns the descriptor of the pipe that the child notifies."""
+        """Leave the server behind, in the fork; return the descriptor of the pipe that the child notifies."""
         os.setsid()
         die_with_parent(server)
         self._selector.close()
@@ -177,5 +177,5 @@ def is_closed(connection: socket.socket) -> bool:
 
 
 def _send(connection: socket.socket, message: dict[str, int]) -> None:
-    with suppress(OSError):  # the parent has gone; its end of the connection tells that next
+    with suppress(OSError):  # the parent has gone; its end of the connection shows that next
         connection.send(json.dumps(message).encode())

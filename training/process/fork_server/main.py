@@ -22,7 +22,7 @@ from training.process.interrupts import STOP_SIGNALS
 
 MODULE: Final = "training.process.fork_server.main"
 NAME: Final = "fork-server"
-"""In ps and top."""
+"""Name of the process in ps and top."""
 OOM_SCORE: Final = "500"
 """oom_score_adj: before the worker, after the children, which have 1000."""
 _NAMES, _VARIABLES = TypeAdapter(list[str]), TypeAdapter(dict[str, str])
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def start_again(control: socket.socket, extra: dict[str, str]) -> None:
-    """Become a server with other variables added for a plan: what a library reads when it is loaded is fixed now."""
+    """Become a server with other variables added for a plan: a library reads its variables only when it is loaded."""
     number, parent, modules, added = sys.argv[1:]
     base = {name: value for name, value in os.environ.items() if name not in _VARIABLES.validate_json(added)}
     os.set_inheritable(control.fileno(), True)

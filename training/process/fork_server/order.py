@@ -1,4 +1,4 @@
-"""Order: the message that asks a fork server for a child, with four file descriptors beside it.
+"""Order: the message that asks a fork server for a child, together with four file descriptors.
 
 These are the child's standard input, its output, the pipe that it notifies, and the connection for answers.
 """
@@ -9,16 +9,16 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 MAX_MESSAGE: Final = 64 << 10
-"""Bytes of an order."""
+"""Most bytes of an order."""
 STDIN, STDOUT, STDERR = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class Order:
-    """One child."""
+    """Order for one child."""
 
     module: str
-    """With a function `main` that calls `serve_request`."""
+    """Module with a function `main` that calls `serve_request`."""
     request: str
     """Path of the request file."""
     extra: dict[str, str]
