@@ -1,4 +1,4 @@
-"""What can go wrong with a job, one class per named reason.
+"""Failures of a job, one class per named reason.
 
 Every message is one sentence that says what is wrong, with which value, against which bound, and what to do.
 `reason` is the name under which the failure travels: in events, in the job's state and in exit messages.

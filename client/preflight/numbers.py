@@ -4,15 +4,15 @@ import math
 from typing import Final
 
 MIB: Final = 1 << 20
-"""Bytes."""
+"""Bytes of a mebibyte."""
 THIN: Final = "\u202f"
-"""Between a number and its unit; narrow, and no line is broken there."""
+"""Space between a number and its unit: narrow, and no line is broken there."""
 NONE: Final = "–"  # noqa: RUF001
-"""Where there is no figure."""
+"""Mark in place of a figure that is missing."""
 _SECONDS: Final = (
     (3 * 3600.0, 3600.0, "h"), (180.0, 60.0, "min"), (0.9995, 1.0, "s"), (0.9995e-3, 1e-3, "ms"), (0.0, 1e-6, "µs"),
 )  # fmt: skip
-"""From this many seconds on, in units of so many seconds, called so."""
+"""Least seconds that are shown in a unit, seconds of the unit, and its name."""
 ROUGH: Final = 1.5
 """Ratio of an interval's ends above which no digit of the figure between them counts."""
 PLAIN: Final = str.maketrans({THIN: " ", "\u2060": None, "\u2013": "-", "\u00d7": "x", "\u00b5": "u", "\u221e": "inf"})
@@ -22,7 +22,7 @@ _BYTES: Final = ((1023.5 * 2**20, 2.0**30, "GiB"), (0.0, 2.0**20, "MiB"))
 
 
 def number(value: float, decimals: int | None = None) -> str:
-    """Return `value` with three significant digits, or with so many decimals; ∞ for what no float can hold."""
+    """Return `value` with three significant digits, or with `decimals` decimals; ∞ where no float can hold it."""
     if math.isinf(value):
         return "∞" if value > 0 else "-∞"
     if value and not 1e-4 <= abs(value) < 1e9:
@@ -136,7 +136,7 @@ def _unit(value: float) -> tuple[float, str]:
 
 
 def _decimals(value: float) -> int:
-    """Return the decimals that three significant digits take; none for nothing, and for what no float can hold."""
+    """Return the decimals that three significant digits take; 0 for zero, and where no float can hold it."""
     if not value or math.isinf(value):
         return 0
     power = int(f"{value:.2e}".partition("e")[2])  # of the rounded value: 0.9996 is 1.00

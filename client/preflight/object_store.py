@@ -9,7 +9,7 @@ from preflight.errors import InvalidConfig, MissingPackage
 from preflight.packages import how_to_install
 
 MAX_ERROR_LENGTH: Final = 300
-"""Characters of a store's error message."""
+"""Most characters of a store's error message."""
 LOCAL_SCHEMES: Final = ("file", "local")
 
 
@@ -17,10 +17,10 @@ class FileSystem(Protocol):
     """The part of fsspec's untyped file systems that is used."""
 
     def open(self, path: str, mode: str, block_size: int | None = None) -> BinaryIO:
-        """Open a file; what is written is sent in blocks."""
+        """Open a file; written data is sent in blocks."""
 
     def info(self, path: str) -> Mapping[str, object]:
-        """Describe a file: its `size`, and what else the store says."""
+        """Describe a file: its `size`, and other facts of the store."""
 
     def ls(self, path: str, detail: bool) -> list[str]:
         """List a folder."""
@@ -38,7 +38,7 @@ class FileSystem(Protocol):
         """Make a folder and its parents."""
 
     def invalidate_cache(self) -> None:
-        """Forget what was listed."""
+        """Drop the cached listings."""
 
     def rm_file(self, path: str) -> None:
         """Delete a file."""

@@ -1,4 +1,4 @@
-"""The project's packages have names that applications use, too: `worker.py` beside RQ, a folder `training/`.
+"""The project's packages have names that applications use, too: `worker.py` for RQ, a folder `training/`.
 
 Python takes the first that it finds: in the folder of the program that runs, then in those of PYTHONPATH, and only then
 among what is installed.
@@ -39,7 +39,7 @@ def explain(name: str, found: Path, *, listed: bool) -> str:
 
 
 def is_own(folder: Path) -> bool:
-    """Whether a folder has the worker's packages: beside `preflight`, in its checkout, or where they were installed."""
+    """Whether a folder has the worker's packages: next to `preflight`, in its checkout, or where it is installed."""
     return folder == ROOT or folder == _checkout() or folder in _installed()
 
 
@@ -64,7 +64,7 @@ def _installed() -> tuple[Path, ...]:
 
 
 def how_to_install(extra: str) -> str:
-    """Return what installs the worker with one of its extras; no index has it."""
+    """Return the command that installs the worker with one of its extras; no index has it."""
     return f"pip install ./client '.[{extra}]' in a checkout of preflight"
 
 

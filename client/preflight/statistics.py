@@ -8,11 +8,11 @@ from random import Random
 from typing import Final, Literal
 
 RESAMPLES: Final = 400
-"""Of the bootstrap: enough for the second digit of a 95 % interval."""
+"""Resamples of the bootstrap: enough for the second digit of a 95 % interval."""
 MIN_PAIRS: Final = 3
-"""Fewer pairs than this cannot be resampled, so that their steps are, and no plan is dropped by them."""
+"""Fewest pairs that are resampled; of fewer, the steps are, and no plan is dropped by them."""
 P95_SAMPLES: Final = 60
-"""From so many steps on, at least three lie above the 95th percentile; of fewer, the slowest is told."""
+"""Fewest steps of which at least three lie above the 95th percentile; of fewer, the slowest is reported."""
 
 Z95: Final = 1.96
 """Standard deviations on either side that hold 95 % of a normal distribution."""
@@ -66,7 +66,7 @@ def typical(blocks: Sequence[Seconds]) -> float:
 
 
 def mean_step(blocks: Sequence[Seconds]) -> float:
-    """Return the mean step of all blocks: what a quota leaves of each differs, and a training has its share of all.
+    """Return the mean step of all blocks: a quota leaves a different part of each, and a training has its share of all.
 
     It is as near to what follows as the typical one, or nearer (docs/decisions.md, measured in all containers).
     """
@@ -100,7 +100,7 @@ def scatter(series: Sequence[Seconds]) -> float:
 
 
 def widened(centre: float, low: float, high: float, deviation: float) -> tuple[float, float]:
-    """Return the ends of a 95 % interval with an error of its own beside, of standard deviation `deviation` of the log.
+    """Return the ends of a 95 % interval with another error, of standard deviation `deviation` of the log.
 
     Independent errors add up as squares.
     """

@@ -8,10 +8,10 @@ from preflight.launch.library import Tuner
 
 
 class PreflightCallback(TrainerCallback):
-    """Tunes threads and malloc while the trainer trains, and says at its end what was done."""
+    """Tunes threads and malloc while the trainer trains, and prints a report at its end."""
 
     def __init__(self, *, exact: bool = False, quiet: bool = False) -> None:
-        """With `exact` nothing changes after the first step; `quiet` prints nothing."""
+        """Prepare the callback; with `exact` nothing changes after the first step, with `quiet` nothing is printed."""
         self._exact = exact
         self._quiet = quiet
         self._tuner: Tuner | None = None
@@ -23,7 +23,7 @@ class PreflightCallback(TrainerCallback):
         control: TrainerControl,  # noqa: ARG002
         **others: object,  # noqa: ARG002
     ) -> None:
-        """Begin."""
+        """Begin the tuning."""
         self._tuner = Tuner(exact=self._exact, steps=state.max_steps if state.max_steps > 0 else None)
 
     def on_train_end(
@@ -33,6 +33,6 @@ class PreflightCallback(TrainerCallback):
         control: TrainerControl,  # noqa: ARG002
         **others: object,  # noqa: ARG002
     ) -> None:
-        """Say what was done."""
+        """Print the report."""
         if self._tuner is not None and not self._quiet:
             sys.stderr.write(self._tuner.report() + "\n")

@@ -26,6 +26,6 @@ def run(
 
 
 def read_report(path: Path) -> dict[str, JsonValue]:
-    """Return what `--json` wrote."""
+    """Return the content of a file that `--json` wrote."""
     found: dict[str, JsonValue] = json.loads(path.read_text())
     return found

@@ -23,7 +23,7 @@ def network() -> nn.Sequential:
 
 
 def batches(seconds: float, least: int = 0) -> Iterator[Batch]:
-    """Yield batches for some time, at least so many."""
+    """Yield batches for `seconds`, at least `least` of them."""
     until, number = time.monotonic() + seconds, 0
     while time.monotonic() < until or number < least:
         number += 1
@@ -35,7 +35,7 @@ def loss_of(model: nn.Module, batch: Batch) -> torch.Tensor:
 
 
 def two_optimizers() -> None:
-    """A GAN: five steps of one for each step of the other."""
+    """Train a GAN: five steps of one network for each step of the other."""
     critic, generator = network(), network()
     first, second = torch.optim.SGD(critic.parameters(), 0.01), torch.optim.SGD(generator.parameters(), 0.01)
     for number, batch in enumerate(batches(1.5), 1):
@@ -71,7 +71,7 @@ def closures() -> None:
 
 
 def own_threads() -> None:
-    """The script sets its threads before each step, now one and now two."""
+    """Train with a script that sets its threads before each step, now one and now two."""
     model, random = network(), Random(0)  # noqa: S311 - dice
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     for batch in batches(2.0, least=120):
@@ -83,7 +83,7 @@ def own_threads() -> None:
 
 
 def tiny_steps() -> None:
-    """Steps of some 30 us."""
+    """Make steps of some 30 us."""
     weight = nn.Parameter(torch.zeros(4))
     optimizer = torch.optim.SGD([weight], 0.01)
     weight.grad = torch.ones(4)
@@ -101,7 +101,7 @@ def spawned_loader() -> None:
 
 
 def scripted() -> None:
-    """TorchScript, evaluated between steps."""
+    """Train TorchScript, evaluated between steps."""
     model = torch.jit.script(network())
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     for number, batch in enumerate(batches(1.0), 1):
@@ -114,7 +114,7 @@ def scripted() -> None:
 
 
 def ranks() -> None:
-    """One of two, as torchrun says."""
+    """Train as one of two ranks, as torchrun says."""
     os.environ["WORLD_SIZE"] = "2"
     accumulation()
 
@@ -144,7 +144,7 @@ CASES: dict[str, Callable[[], None]] = {
 
 
 def main(folder: Path) -> None:
-    torch.set_num_threads(1)  # beside other tests two threads wait for each other
+    torch.set_num_threads(1)  # next to other tests two threads wait for each other
     for name, case in CASES.items():
         child = os.fork()
         if child == 0:

@@ -1,4 +1,4 @@
-"""A training on a simulated machine: its steps take what a function says, on a clock of its own."""
+"""A training on a simulated machine: a function gives the seconds of its steps, on a simulated clock."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,11 +25,11 @@ class SimulatedTraining:
     """Time -> processors that others use."""
     processors: int = 2
     cpus: float | None = None
-    """Of the quota."""
+    """Processors of the quota; None: there is no quota."""
     noise: float = 0.03
     memory: float = 0.2
     growth: float = 0.0
-    """Of `memory` in a second of tuned malloc."""
+    """Growth of `memory` in a second of tuned malloc."""
     now: float = 0.0
     records: list[tuple[str, dict[str, object]]] = field(default_factory=list)
     laps: list[tuple[float, Settings, Lap]] = field(default_factory=list)
@@ -60,7 +60,7 @@ class SimulatedTraining:
     def run(
         self, own: Settings, seconds: float, limits: Limits | None = None, known: Known | None = None
     ) -> Tuning:  # fmt: skip
-        """Train for so many seconds; from the beginning, or of a training that a calibration has measured."""
+        """Train for `seconds`, from the beginning, or in a training that a calibration has measured."""
 
         def record(what: str, **fields: object) -> None:
             self.records.append((what, fields))
@@ -78,7 +78,7 @@ class SimulatedTraining:
         return tuning
 
     def lost(self, best: Callable[[float], float]) -> float:
-        """Return the seconds beyond those of steps that take what `best` says at each time."""
+        """Return the seconds beyond those that steps would take by `best`, which gives them for each time."""
         return sum(lap.wall - best(at) * lap.steps for at, _, lap in self.laps)
 
     def trials(self) -> list[tuple[str, int, str]]:

@@ -1,4 +1,4 @@
-"""The ablation of calibration: what each of its mechanisms is worth, by replaying searches on recorded steps.
+"""The ablation of calibration: the worth of each of its mechanisms, by replaying searches on recorded steps.
 
     python -m tools.ablation record [FILTER ...]    measure all candidate plans of each cell once, in real containers
     python -m tools.ablation table [--seeds N]      replay searches with each mechanism off; print the table

@@ -1,4 +1,4 @@
-"""The command: record cells, or print the table of what each mechanism is worth."""
+"""The command: record cells, or print the table of each mechanism's worth."""
 
 import argparse
 import itertools
@@ -18,7 +18,7 @@ from tools.ablation.replay import epoch_seconds, replayed, task_of
 from tools.bench.record import start
 
 EPOCHS: Final = {"short": 1, "long": 30}
-"""Trainings: an epoch takes some 20 s under a good plan."""
+"""Kind of training -> its epochs; an epoch takes some 20 s under a good plan."""
 COUNTS: Final = 0.02
 """Share of training plus calibration from which on a mechanism earns its keep."""
 
@@ -28,7 +28,7 @@ class Score:
     """The mean of some searches."""
 
     total_s: float
-    """Calibration and training."""
+    """Seconds of calibration and training."""
     deviation: float
     """Mean of the absolute logarithm of predicted by true seconds of an epoch."""
 
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def table(seeds: int) -> None:
-    """Print and write what each mechanism costs where it is off, in the cell where that is most and least."""
+    """Print and write the cost of turning each mechanism off: the median of all cells, and the most."""
     recordings = load()
     if not recordings:
         raise SystemExit("no cell is recorded; run `python -m tools.ablation record`")
@@ -68,7 +68,7 @@ def table(seeds: int) -> None:
 
 
 def _earlier(recordings: Sequence[Recording]) -> Mapping[str, CalibrationResult]:
-    """Return what a first calibration finds in each cell."""
+    """Return the result of a first calibration in each cell."""
     return {one.cell: replayed(one, task_of(one, EPOCHS["long"]), 0) for one in recordings}
 
 

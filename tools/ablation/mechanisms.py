@@ -1,4 +1,4 @@
-"""The mechanisms of calibration that can be turned off, each by what stands in its place."""
+"""The mechanisms of calibration that can be turned off, each with its replacement."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,7 +13,7 @@ from calibration.worth.expectation import Expected
 from calibration.worth.priors import Prior
 
 Change = tuple[str, object]
-"""Dotted name, and what replaces it."""
+"""Dotted name, and its replacement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +23,11 @@ class Mechanism:
     what: str
     off: Sequence[Change] = ()
     task: Callable[[Task], Task] = lambda task: task
-    """The task without it."""
+    """Returns the task without the mechanism."""
 
     @contextmanager
     def turned_off(self) -> Iterator[None]:
-        """Replace what makes it."""
+        """Replace the parts that the mechanism consists of."""
         with ExitStack() as stack:
             for name, value in self.off:
                 stack.enter_context(patch(name, value))

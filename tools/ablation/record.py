@@ -1,4 +1,4 @@
-"""Record cells: `python -m tools.ablation.record REQUEST` runs in the container and prints what it measured."""
+"""Record cells: `python -m tools.ablation.record REQUEST` runs in the container and prints the recording."""
 
 import itertools
 import json
@@ -31,17 +31,17 @@ from worker.config.settings import child_environment
 
 ROUNDS: Final = 4
 BLOCK_SECONDS: Final = 0.8
-"""Of each plan in each round: eight periods of a quota."""
+"""Seconds of each plan in each round: eight periods of a quota."""
 MOST_STEPS: Final = 200
 SLOW: Final = 0.5
 LEAST_SAMPLES: Final = 32
-"""Steps longer than that are recorded on parts of a batch, as races measure them (calibration/races/baseline.py)."""
+"""Seconds above which a step is recorded on part of a batch, and its least samples (calibration/races/baseline.py)."""
 EVAL_SAMPLES: Final = 500
 PROBES: Final = (8, 32)
 GATE: Final = (4, 16)
 """Steps and samples before gradients are compared."""
 MANY_THREADS: Final = 16
-"""Asked for by an image or a user, far more than there are processors."""
+"""Threads that an image or a user asks for, far more than there are processors."""
 MODULE: Final = "tools.ablation.record"
 CELLS: Final = (
     *(Cell(processors=each, memory="2g", workload=name) for name in ("cnn", "resnet18") for each in (0.5, 1, 1.5, 2)),
@@ -137,7 +137,7 @@ def _recorded(pool: ProcessPool, own: Plan, plan: Plan, blocks: Sequence[Measure
 
 
 def main() -> None:
-    """Measure what the command line asks for, and print it."""
+    """Measure the request on the command line, and print the recording."""
     print(json.dumps(RECORDING.dump_python(measured(REQUEST.validate_json(sys.argv[1])), mode="json")))
 
 

@@ -1,4 +1,4 @@
-"""A recording: the steps of all candidate plans of one cell, and what else a search asks of a backend."""
+"""A recording: the steps of all candidate plans of one cell, and the other answers that a search asks of a backend."""
 
 from typing import Final
 
@@ -13,31 +13,31 @@ from tools.bench.record import RESULTS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedPlan:
-    """What was measured of a plan."""
+    """Measurements of a plan."""
 
     plan: Plan
     blocks: tuple[Measured, ...]
-    """Of steps of `Recording.samples` samples, round by round with those of the other plans."""
+    """Blocks of steps of `Recording.samples` samples, round by round with those of the other plans."""
     sample_s: float
     """Seconds of validating a sample."""
     cosine: float
-    """Of its gradients with those of the user's own plan."""
+    """Cosine of its gradients with those of the user's own plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """What was measured in a cell."""
+    """Measurements in a cell."""
 
     version: str
     date: str
     machine: str
     cell: str
-    """Its name."""
+    """Name of the cell."""
     processors: float
     busy: bool
     batch_size: int
     samples: int
-    """Of a measured step: parts of batches where a whole one is slow."""
+    """Samples of a measured step: parts of batches where a whole one is slow."""
     steps_per_epoch: int
     validation: int
     threads: tuple[int, ...]
@@ -45,12 +45,12 @@ class Recording:
     bfloat16: bool
     memory_bytes: int
     start_s: float
-    """Until a measuring process was ready."""
+    """Seconds until a measuring process was ready."""
     gauge_s: float
     probes: dict[int, Probed]
-    """By micro-batch."""
+    """Probes by micro-batch."""
     plans: tuple[RecordedPlan, ...]
-    """The user's own first; then the grid; then single changes of the user's own."""
+    """Plans: the user's own first; then the grid; then single changes of the user's own."""
 
 
 RECORDING: Final = TypeAdapter(Recording)

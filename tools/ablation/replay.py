@@ -20,7 +20,7 @@ from training.process.launch import ProcessConfig, process_config
 AT_ONCE: Final = 2
 """Plans that stay warm in a process (calibration/measure/benchmark.py)."""
 PASSES: Final = 3
-"""Of a validation: the first builds primitives."""
+"""Passes of a validation: the first builds primitives."""
 GRID: Final = ("threads", "precision", "memory_format", "weight_gradients")
 """Fields whose combinations are recorded."""
 
@@ -42,7 +42,7 @@ class Replay:
         return self.clock
 
     def limit(self, deadline: float) -> None:
-        """End what takes longer."""
+        """Set the time at which longer work is ended."""
         self.deadline = deadline
 
     def measure(self, order: Measure) -> Measured:
@@ -136,21 +136,21 @@ class NoRecords:
     """Records of a first calibration."""
 
     def crashed_before(self, plan: Plan) -> bool:  # noqa: ARG002 - the interface of records
-        """Nothing crashed."""
+        """Return False: nothing crashed."""
         return False
 
     def lookup(self, best: Plan, plan: Plan) -> Trial | None:  # noqa: ARG002
-        """Nothing is known."""
+        """Return None: nothing is known."""
         return None
 
     def attempt(self, plan: Plan) -> None:
-        """Forget it."""
+        """Ignore the attempt."""
 
     def mark_ok(self, plan: Plan) -> None:
-        """Forget it."""
+        """Ignore the plan."""
 
     def record(self, trial: Trial, best: Plan | None) -> None:
-        """Forget it."""
+        """Ignore the trial."""
 
 
 def _endless(seconds: tuple[float, ...], random: Random) -> Iterator[float]:
@@ -169,7 +169,7 @@ def nearest(recording: Recording, plan: Plan) -> RecordedPlan:
 
 
 def factor_of(recording: Recording, plan: Plan) -> float:
-    """Return what single changes that the grid has not make of the seconds of a step."""
+    """Return the factor that single changes, which the grid does not have, apply to the seconds of a step."""
     own, factor = recording.plans[0], 1.0
     for one in recording.plans:
         changed = [
@@ -191,7 +191,7 @@ def _mean(one: RecordedPlan) -> float:
 
 
 def mean_step(recording: Recording, plan: Plan) -> float:
-    """Return the mean seconds of a whole step over all rounds: what a training would take."""
+    """Return the mean seconds of a whole step over all rounds, as in a training."""
     whole = recording.batch_size / recording.samples
     return whole * factor_of(recording, plan) * _mean(nearest(recording, plan))
 
@@ -211,7 +211,7 @@ def epoch_seconds(recording: Recording, plan: Plan) -> float:
 
 
 def task_of(recording: Recording, epochs: float, own: Plan | None = None) -> Task:
-    """Return the task of a job with so many epochs in the recorded container."""
+    """Return the task of a job with `epochs` in the recorded container."""
     return Task(
         own=own or recording.plans[0].plan, batch_size=recording.batch_size,
         steps_per_epoch=recording.steps_per_epoch, validation=recording.validation, epochs=epochs,

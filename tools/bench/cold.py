@@ -1,9 +1,9 @@
-"""Cold jobs on a shared machine: with nothing in the plan cache, beside busy processes and beside another worker.
+"""Cold jobs on a shared machine: with an empty plan cache, next to busy processes and next to another worker.
 
     PYTHONPATH=tests python -m tools.bench.cold [--minutes N]
     PYTHONPATH=tests python -m tools.bench.cold table
 
-Each run is a line of tools/bench/results/calibration-cold.jsonl, and the next call goes on after it: 40 cold runs, and
+Each run is a line of tools/bench/results/calibration-cold.jsonl; the next call continues after it: 40 cold runs, and
 four jobs by one worker and by two, 35 minutes in all. Every run counts: none is left out, and none is made again.
 """
 
@@ -34,9 +34,9 @@ from tools.faults.means import neighbours
 
 COMMAND: Final = "python -m tools.bench.cold"
 COLD_RUNS: Final[Mapping[int, int]] = {1: 20, 2: 10, 4: 10}
-"""Busy processes -> cold runs beside them."""
+"""Number of busy processes -> cold runs next to them."""
 FIXED_RUNS: Final = 2
-"""Runs of the best fixed plan beside them, before; the quicker one counts."""
+"""Runs of the best fixed plan before them, next to as many busy processes; the quicker one counts."""
 TIMES: Final = 1.5
 LATER_SECONDS: Final = 10.0
 """A cold run may take `TIMES` as long as the best fixed plan, or `LATER_SECONDS` more, whichever is more."""
@@ -54,25 +54,25 @@ TRAIN: Final = ("train", "--dataset", "mnist", "--model", "cnn", "--epochs", "1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run: the best fixed plan or a cold job beside busy processes, or several jobs by workers."""
+    """One run: the best fixed plan or a cold job next to busy processes, or several jobs by workers."""
 
     kind: Literal["fixed", "cold", "jobs"]
     beside: str
-    """Number of busy processes; of `jobs` the workers."""
+    """Number of busy processes; for `jobs` the workers."""
     number: int
     seconds: float
-    """Of the whole command, or until all jobs had ended."""
+    """Seconds of the whole command, or until all jobs had ended."""
     failed: bool = False
     calibration_s: float = 0.0
     train_s: float = 0.0
-    """What the log of a command says of both; 0: nothing."""
+    """Seconds of both in the log of a command; 0: the log has none."""
     version: str = ""
     at: str = ""
     machine: str = ""
 
     @property
     def place(self) -> tuple[str, str, int]:
-        """Which of the runs it is."""
+        """Kind, place and number, which identify the run."""
         return self.kind, self.beside, self.number
 
 
@@ -84,7 +84,7 @@ RECORD: Final = TypeAdapter(dict[str, JsonValue])
 
 
 def main() -> None:
-    """Measure what is missing, and write the table of all runs."""
+    """Make the missing runs, and write the table of all."""
     parser = argparse.ArgumentParser(
         prog=COMMAND, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -176,7 +176,7 @@ def _seconds(runs: Sequence[Run], kind: str, beside: str) -> list[float]:
 
 
 def _beside(run: Run) -> Run:
-    """Make one training command beside busy processes."""
+    """Run one training command next to busy processes."""
     with tempfile.TemporaryDirectory(prefix="cold-") as name:
         place = Path(name)
         if run.kind == "fixed":  # reads prepared data; a cold run prepares them, too
@@ -186,7 +186,7 @@ def _beside(run: Run) -> Run:
 
 
 def _fixed_plan() -> tuple[str, ...]:
-    """Return the best plan by hand beside neighbours: without its instructions bfloat16 is slower than float32."""
+    """Return the best plan by hand next to neighbours: without its instructions bfloat16 is slower than float32."""
     precision = "bfloat16" if has_bfloat16() else "float32"
     values = ("plan.threads=1", "plan.memory_format=channels_last", f"plan.precision={precision}")
     return ("--no-calibrate", *(word for value in values for word in ("--set", value)))

@@ -1,4 +1,4 @@
-"""A container of one's own: real cgroups with a CPU quota and a memory limit, v1 or v2."""
+"""A separate container: real cgroups with a CPU quota and a memory limit, v1 or v2."""
 
 import os
 import time
@@ -13,7 +13,7 @@ from tools.faults.means import NotHere
 
 ROOT: Final = Path("/sys/fs/cgroup")
 PERIOD_US: Final = 100_000
-"""The kernel's default, and Docker's."""
+"""Period of the quota: the kernel's default, and Docker's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Container:
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """Be inside for a while, so that a child starts there."""
+        """Move this process inside for a while, so that a child starts there."""
         files = Files(Path("/"))
         own = [own_cgroup(files, cgroup_mounts(files), controller).levels[0] for controller in ("cpu", "memory")]
         _join(self.groups)
@@ -41,7 +41,7 @@ class Container:
             _join(own)
 
     def kills(self) -> int:
-        """Return how many of its processes the kernel killed for memory, those in cgroups of their own apart."""
+        """Return how many of its processes the kernel killed for memory, not counting those in cgroups below it."""
         name = "memory.oom_control" if self.first_version else "memory.events.local"
         lines = (self.groups[-1] / name).read_text().splitlines()
         return int(dict(line.split() for line in lines)["oom_kill"])

@@ -1,7 +1,7 @@
 """Two containers of one CPU each on one training, against one of them: `python -m tools.bench.distributed [ROUNDS]`.
 
 Real agents in cgroups (needs root) with a quota of one CPU and 1 GiB each, over loopback addresses. The speeds are
-those by which a group decides whether it pays: the leader's container alone, then both together, in each round anew.
+those by which a group decides whether it pays: the leader's container alone, then both together, again in each round.
 `python -m tools.bench.distributed accuracy [SEEDS]` trains recipe `balanced` to the end by one and by two, by seed.
 """
 
@@ -42,7 +42,7 @@ MICRO_BATCHES: Final = {"resnet18": 64}
 """Samples at once, for models that take 900 to 960 MiB for a whole batch where torch is PyPI's build for CUDA."""
 WANTED: Final = {"resnet18": 1.7, "best": 1.55, "balanced": 1.3}
 POINTS: Final = 0.05
-"""Between the mean accuracies of one worker and of two, at most."""
+"""Most points between the mean accuracies of one worker and of two."""
 
 
 def specs() -> dict[str, TrainSpec]:

@@ -23,7 +23,7 @@ SECTION: Final = re.compile(r"(<!-- figures: (\S+) -->\n).*?(<!-- end of figures
 
 
 class Shown(NamedTuple):
-    """A row of README: which row of which table it is, and what of it is shown."""
+    """A row of README: its table and row, and the figures of it that are shown."""
 
     label: str
     benchmark: str
@@ -31,7 +31,7 @@ class Shown(NamedTuple):
     key: str
     """First cell of the row."""
     figure: str
-    """With the numbers of columns in braces."""
+    """Format of the figures, with the numbers of columns in braces."""
     bound: tuple[int, int] | None = None
     """Columns of bound and verdict."""
 
@@ -125,7 +125,7 @@ def _page_of(name: str) -> str:
 
 
 def _lead() -> str:
-    """Return the first figure that is measured, its median and its worst run, with where it was."""
+    """Return the first figure that is measured, its median and its worst run, with its origin."""
     number, shown, record = next(
         (number, one, record) for number, one in enumerate(README) if (record := _load(one.benchmark)) is not None
     )

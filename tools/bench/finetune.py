@@ -1,4 +1,4 @@
-"""A model of the recipe `balanced` on MNIST: what it reads of photographs, and what it learns of another hand.
+"""A model of the recipe `balanced` on MNIST: how it reads photographs, and how it learns another hand.
 
     PYTHONPATH=tests python -m tools.bench.finetune [PART ...] [--minutes N]
 
@@ -35,14 +35,14 @@ SAMPLES: Final = 2_000
 RECIPE: Final = "balanced"
 PHOTOGRAPHS: Final = 200
 LEAST_RIGHT, LEAST_UNCERTAIN = 0.95, 0.8
-"""Shares of the photographs, and of those that are read wrong."""
+"""Least shares: photographs that are read right, and uncertain ones of those that are read wrong."""
 POINTS_AS_PNG, POINTS_OF_OWN_HAND = 0.05, 0.3
 """Accuracy that may be lost, in points."""
 SECONDS: Final = 15.0
 
 
 class Place:
-    """Where the model is trained; one directory for all parts of a call."""
+    """Directory in which the model is trained, for all parts of a call."""
 
     def __init__(self) -> None:
         self._work = tempfile.TemporaryDirectory(prefix="preflight-")
@@ -63,7 +63,7 @@ class Place:
         return time.monotonic() - began
 
     def run(self, *words: str) -> str:
-        """Run `preflight`; return what it printed."""
+        """Run `preflight`; return its output."""
         command = [sys.executable, "-P", "-m", "worker.cli", *words]
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -75,7 +75,7 @@ place = cache(Place)
 
 
 def photographs() -> list[Row]:
-    """Return what the model reads of photographs, and of MNIST's images as files."""
+    """Return the rows on photographs, and on MNIST's images as files."""
     recognizer, test = Recognizer(place().artifact("parent")), place().mnist.test
     chosen = [int(np.random.default_rng(1000 + seed).integers(len(test.labels))) for seed in range(PHOTOGRAPHS)]
     found = recognizer.recognize_all([photograph(test.images[one, 0], seed) for seed, one in enumerate(chosen)])
@@ -102,7 +102,7 @@ def as_png(image: npt.NDArray[np.uint8]) -> bytes:
 
 
 def hand() -> list[Row]:
-    """Return what fine-tuning takes, and the errors of both models on both hands."""
+    """Return the rows on the seconds of fine-tuning, and on the errors of both models on both hands."""
     own = place().mnist.test
     other = add_hand(place())
     seconds = place().train("hand", "child", "--init-from", "parent")

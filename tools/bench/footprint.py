@@ -56,7 +56,7 @@ def idle_worker(python: Path) -> tuple[float, int, bool]:
 
 
 def resident(workers: Sequence[tuple[float, int, bool]], packages: str, record: Record) -> None:
-    """Print what idle workers hold."""
+    """Print the memory of idle workers."""
     sizes = [size for _, size, _ in workers]
     record.row(f"idle worker, resident, {packages}", samples([size / 2**20 for size in sizes], ".1f", " MiB"), "60 MB",
                judged(statistics.median(sizes) <= 60e6))  # fmt: skip
@@ -70,7 +70,7 @@ def held_after_job(python: Path, **variables: str) -> int:
 
 
 def standby(python: Path, record: Record) -> None:
-    """Print what the standby processes of a worker hold."""
+    """Print the memory that the standby processes of a worker add."""
     added = [held_after_job(python) - held_after_job(python, **WITHOUT_STANDBY) for _ in range(STANDBY_REPETITIONS)]
     torch = subprocess.check_output([python, "-P", "-c", TORCH_VERSION], text=True).strip()
     record.row(f"standby adds, PSS, torch {torch}", samples([size / 2**20 for size in added], ".1f", " MiB"), "250 MB",

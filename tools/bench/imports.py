@@ -13,7 +13,7 @@ from typing import Final
 
 SLOWEST: Final = 10
 LARGEST: Final = 6
-"""Categories that are named."""
+"""Most categories that are printed."""
 OURS: Final = ("preflight", "worker", "training", "calibration")
 LINE: Final = re.compile(r"import time:\s+(\d+) \|\s+(\d+) \| ((?:  )*)(\S+)")
 HEAVY: Final = ("torch", "numpy", "torchvision", "safetensors")
@@ -55,7 +55,7 @@ class Imported:
     name: str
     own_ms: float
     all_ms: float
-    """With the modules that it is the first to import."""
+    """Milliseconds with the modules that it is the first to import."""
     chain: tuple[str, ...]
     """The modules that import it, the outermost first."""
 
@@ -91,7 +91,7 @@ def main() -> int:
 
 
 def _importtime(program: str) -> str:
-    """Return what the interpreter says of all that `program` imports, its own start included."""
+    """Return the interpreter's report on all imports of `program`, its own start included."""
     return subprocess.run(
         [sys.executable, "-P", "-X", "importtime", "-c", program],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=True,

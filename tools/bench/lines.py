@@ -27,14 +27,14 @@ class Begun:
     """A run that has begun."""
 
     begun: str
-    """Its name."""
+    """Name of the run."""
     version: str
     at: str
 
 
 @dataclass(frozen=True, slots=True)
 class Results(Generic[Value]):
-    """What a file holds."""
+    """Content of a result file."""
 
     values: list[Value] = field(default_factory=list)
     lost: list[Begun | None] = field(default_factory=list)
@@ -73,7 +73,7 @@ class ResultFile(Generic[Value]):
 
     @contextmanager
     def measuring(self) -> Iterator["Writer[Value]"]:
-        """Let nobody else measure into files of this directory: two at once would slow each other.
+        """Let no other process measure into files of this directory: two at once would slow each other.
 
         Raises:
             SystemExit: another process measures.
@@ -109,7 +109,7 @@ class Writer(Generic[Value]):
         self._append(self._kind.dump_json(value))
 
     def _append(self, line: bytes) -> None:
-        """Add a line, behind what a kill has left of the one before."""
+        """Add a line, behind the rest that a kill has left of the one before."""
         with self._path.open("a+b") as file:
             if file.tell():
                 file.seek(-1, os.SEEK_END)
@@ -121,31 +121,31 @@ LINE: Final = TypeAdapter(Begun)
 
 
 def newest_minor(versions: list[str]) -> str:
-    """Return what the newest of some versions begins with: `0.28.` of 0.27.3, 0.28.0 and 0.28.1; empty for none."""
+    """Return the prefix of the newest of some versions: `0.28.` of 0.27.3, 0.28.0 and 0.28.1; empty for none."""
     newest = max(versions, key=lambda each: tuple(map(int, each.split("."))), default="")
     return f"{newest.rpartition('.')[0]}." if newest else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """When a benchmark begins nothing any more, on the monotonic clock, which nobody sets."""
+    """Time after which a benchmark begins nothing, on the monotonic clock, which nobody sets."""
 
     at: float
 
     @classmethod
     def after(cls, minutes: float) -> Self:
-        """Return the deadline in so many minutes."""
+        """Return the deadline in `minutes` from now."""
         return cls(time.monotonic() + 60 * minutes)
 
     def is_over(self, seconds: float = 0.0) -> bool:
-        """Whether it will be over in so many seconds."""
+        """Whether it will be over in `seconds` from now."""
         return time.monotonic() + seconds >= self.at
 
     def minutes_left(self) -> float:
-        """Return the minutes until then, at least none."""
+        """Return the minutes until then, at least 0."""
         return max(0.0, self.at - time.monotonic()) / 60
 
 
 def add_minutes(parser: ArgumentParser) -> None:
-    """Let a command take for how long it may begin something."""
+    """Add the option for how many minutes a command may begin something."""
     parser.add_argument("--minutes", type=float, default=10_000.0, help="begin nothing after so many; call it again")

@@ -3,7 +3,7 @@
     PYTHONPATH=tests python -m tools.bench.measure [PIECE ...] [--minutes N] [--again]
 
 A piece whose results are of this minor version is left out. With `--minutes` none begins that would take longer than is
-left; the next call goes on. `list` prints them, with how many minutes each takes, about.
+left; the next call continues. `list` prints them, with how many minutes each takes, about.
 """
 
 import argparse
@@ -27,12 +27,12 @@ class Piece:
     """A benchmark."""
 
     name: str
-    """Of its result, too."""
+    """Name of the piece, and of its result."""
     command: str
     minutes: float
-    """That it takes on two processors, about."""
+    """Minutes that it takes on two processors, about."""
     continues: bool = False
-    """Whether it keeps what it measured when it is ended, so that it may begin whatever is left."""
+    """Whether it keeps its measurements when it is ended, so that it may begin whatever time is left."""
 
 
 PIECES: Final = (
@@ -77,7 +77,7 @@ def main() -> int:
 
 
 def run(pieces: Sequence[Piece], deadline: Deadline, *, again: bool = False) -> int:
-    """Run what is not measured yet; one that fails does not keep the others from it."""
+    """Run the pieces that are not measured yet; one that fails does not keep the others from it."""
     failed, left = [], []
     for piece in pieces:
         if is_measured(piece) and not again and not piece.continues:

@@ -22,7 +22,7 @@ def require_known(parser: argparse.ArgumentParser, named: Sequence[str], parts: 
 
 
 def run_parts(parts: Mapping[str, Callable[[Options], Result]], named: Sequence[str], asked: Options) -> list[Result]:
-    """Run the parts and return what each of them returned."""
+    """Run the parts and return their results."""
     results = []
     for part in named or parts:
         began = time.monotonic()

@@ -22,7 +22,7 @@ Row = tuple[Cell, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The rows of a part, and where they come from."""
+    """The rows of a part, and their origin."""
 
     part: str
     rows: tuple[Row, ...]
@@ -36,13 +36,13 @@ class Bench:
     """A benchmark of several parts."""
 
     name: str
-    """Of its result."""
+    """Name of the result."""
     command: str
     leaves_out: str
     parts: Mapping[str, Callable[[], Sequence[Row]]]
 
     def main(self, description: str | None, arguments: Sequence[str] | None = None) -> None:
-        """Be the command: measure the parts that it names, and print."""
+        """Run the command: measure the parts that it names, and print."""
         asked = self.parser(description).parse_args(arguments)
         self.run(asked.parts, Deadline.after(asked.minutes))
 
@@ -97,7 +97,7 @@ class Bench:
 
 
 def _newest(found: Sequence[Measured], newest: str) -> list[Measured]:
-    """Return what was measured with a minor version, in its order."""
+    """Return the measurements of a minor version, in their order."""
     return [each for each in found if each.version.startswith(newest_minor([newest]))]
 
 

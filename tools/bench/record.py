@@ -60,7 +60,7 @@ class Record:
     date: str
     machine: str
     leaves_out: str = ""
-    """What the figures do not include, such as imports and process starts."""
+    """Work that the figures do not include, such as imports and process starts."""
     seeds: tuple[int, ...] = ()
     tables: list[Table] = field(default_factory=list)
 
@@ -108,7 +108,7 @@ def samples(values: Sequence[float], form: str, unit: str = "") -> Samples:
 
 
 def judged(reached: bool) -> str:
-    """Return the word beside a bound."""
+    """Return the verdict on a bound."""
     return "reached" if reached else "missed"
 
 

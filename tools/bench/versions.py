@@ -1,4 +1,4 @@
-"""Checkouts of other versions, compiled, with their own entry points and packages, for what compares with them."""
+"""Checkouts of other versions, compiled, with their own entry points and packages, for comparisons."""
 
 import compileall
 import os
@@ -18,12 +18,12 @@ PACKAGES: Final = ("worker", "calibration", "training", "preflight")
 OWN_PACKAGES: Final = ("rq", "pydantic-settings", "python-dotenv")
 """Dependencies that an earlier version has in another version, or that are none any more."""
 NO_REDIS: Final = "redis://none"
-"""For commands that ask none."""
+"""URL for commands that ask no Redis."""
 
 
 @contextmanager
 def checked_out(revision: str) -> Iterator[Path]:
-    """Check a revision out to a temporary directory, compiled, with its entry points and its packages beside it."""
+    """Check a revision out to a temporary directory, compiled, with its entry points and its packages next to it."""
     with tempfile.TemporaryDirectory(prefix="versions-") as scratch:
         tree = Path(scratch)
         archive = subprocess.Popen(["git", "archive", revision], cwd=ROOT, stdout=subprocess.PIPE)  # noqa: S607 - git on PATH
@@ -45,7 +45,7 @@ def checked_out(revision: str) -> Iterator[Path]:
 
 
 def _install_own(tree: Path) -> None:
-    """Put the packages that a checkout was tested with beside its code, where others or none are installed here."""
+    """Put the packages that a checkout was tested with next to its code, where others or none are installed here."""
     pins = dict(re.findall(r"^(\S+?)==(.+)$", (tree / "constraints.txt").read_text(), re.MULTILINE))
     here = {found.name: found.version for found in distributions()}
     own = {name: pins[name] for name in OWN_PACKAGES if name in pins}
@@ -66,7 +66,7 @@ def _folders(tree: Path) -> list[Path]:
 
 
 def environment(tree: Path, url: str, directory: Path) -> dict[str, str]:
-    """Return the environment of a checkout's commands, with a Redis and what they write in `directory`."""
+    """Return the environment of a checkout's commands, with a Redis and their files in `directory`."""
     python_path = os.pathsep.join(map(str, _folders(tree)))
     return {
         **os.environ, "PYTHONPATH": python_path, "REDIS_URL": url, "PREFLIGHT_LOG_FORMAT": "json",

@@ -40,14 +40,14 @@ RATE: Final = 50
 """Posts a second."""
 VIEWERS: Final = 200
 EVENTS: Final = 2
-"""Events a second that a running job says."""
+"""Events a second that a running job publishes."""
 QUESTIONS: Final = 500
 """Requests of one client, one after the other."""
 HEALTH_BOUND: Final = 0.002
 ANSWER_BOUND: Final = 0.010
 P99_BOUND: Final = 0.020
 CPU_BOUND: Final = 0.10
-"""Of one core, for all viewers."""
+"""Share of one core, for all viewers."""
 DELAY_BOUND: Final = 1.0
 JOB: Final = {"type": "preflight.train.v1", "dataset": "mnist", "model": "cnn"}
 MODEL: Final = {**JOB, "dataset": "digits", "job_id": "model", "calibrate": False}
@@ -204,7 +204,7 @@ async def viewers(running: Service, seconds: float, record: Record) -> None:
 
 
 async def collect_delays(reader: asyncio.StreamReader, delays: list[float]) -> None:
-    """Take down how late each event comes."""
+    """Record the delay of each event."""
     while line := await reader.readline():
         if line.startswith(b"data: ") and b'"progress"' in line:
             delays.append(time.time() - json.loads(line[6:])["ts"])

@@ -30,7 +30,7 @@ GROUP: Final = "preflight.commands"
 NO_TEMPORARY: Final = "No usable temporary directory"
 """Part of the message of `tempfile`."""
 COLLECTOR_THRESHOLD: Final = 50_000
-"""New objects between two looks of the garbage collector; by default 700, where imports are looked at 180 times."""
+"""New objects between two runs of the garbage collector; with the default, 700, the imports cause 180 runs."""
 ABSENT: Final = f"preflight-worker is not installed here; {how_to_install('train')}"
 
 
@@ -144,7 +144,7 @@ def load_command(entry: EntryPoint) -> click.Command:
 
 
 def _suit_terminal(ctx: click.Context) -> None:
-    """Print without colours where the user or the terminal wants none, and whatever the encoding of stdout lacks."""
+    """Print no colours where the user or the terminal wants none; escape characters that stdout's encoding lacks."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         ctx.color = False
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 MAX_LISTED_JOBS: Final = 10_000
 MAX_QUOTED_LENGTH: Final = 60
-"""Characters of a wrong value that an error repeats."""
+"""Most characters of a wrong value that an error repeats."""
 WORKERS: Final = re.compile(r"(?P<min>[0-9]{1,9})-(?P<max>[0-9]{1,9})")
-"""From so many workers to so many."""
+"""Range of the number of workers, such as `2-4`."""
 MAX_FILE_LENGTH: Final = 256 * 1024
 """Characters of `--file`: more than a job may have, as white space does not count there."""
 MAX_NAME_LENGTH: Final = 256
-"""Characters of a file's name that an error repeats."""
+"""Most characters of a file's name that an error repeats."""
 MAX_FIELD_DEPTH: Final = 8
 """Levels above a field that `--set` names; a job has one."""
 

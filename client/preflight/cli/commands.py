@@ -60,7 +60,7 @@ def enqueue(wait: bool, ensure: bool, **options: object) -> None:
 
 
 def _say_who_takes_it(client: "Client", queue: str) -> None:
-    """Say it where no worker takes jobs of the queue: the job would wait without a word."""
+    """Warn where no worker takes jobs of the queue: the job would wait without a message."""
     if client.workers() == 0:
         click.echo(
             f"no worker takes jobs of the queue {queue!r} now; the job waits until `preflight worker` is started with "

@@ -14,7 +14,7 @@ from preflight.contract.registry import names as registered
 from preflight.errors import InvalidConfig
 
 REDIS_TIMEOUT: Final = 1.0
-"""Seconds: a user waits for TAB."""
+"""Longest wait for Redis, in seconds: a user waits for TAB."""
 SHELLS: Final = ("bash", "zsh", "fish")
 
 Kind = Literal["jobs", "active jobs", "datasets", "models", "recipes", "statuses", "shells"]

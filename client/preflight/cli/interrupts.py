@@ -20,7 +20,7 @@ DESTRUCTOR: Final = "__del__"
 
 
 def raised_safely(handler: Handler) -> Handler:
-    """Return a signal handler that calls `handler` once what it raises is not lost; it uses SIGALRM to wait.
+    """Return a signal handler that calls `handler` once its exception is not lost; it uses SIGALRM to wait.
 
     Python loses what a signal handler raises during an import, a destructor or a weak reference's callback ("Note on
     Signal Handlers and Exceptions" in the documentation of `signal`).

@@ -36,7 +36,7 @@ class JobCommand(click.Command):
     """A command with the options of a job, whose `--help` fits a screen."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take `all` after `--help` for what it is."""
+        """Read `all` after `--help` as a request for every option."""
         names = self.get_help_option_names(ctx)
         asked = next((at for at, one in enumerate(args[:-1]) if one in names), None)
         if asked is not None and args[asked + 1] == ALL:

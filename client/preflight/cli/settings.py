@@ -28,7 +28,7 @@ from preflight.wire.validation_errors import to_invalid_config
 
 DEFAULT_REDIS_URL: Final = "redis://localhost:6379/0"
 MIN_KEY_LENGTH: Final = 16
-"""Of a signing key or a token."""
+"""Fewest characters of a signing key or a token."""
 TOO_SHORT: Final = f"must have at least {MIN_KEY_LENGTH} characters"
 
 
@@ -77,7 +77,7 @@ class ClientSettings(BaseModel):
 
     @property
     def notes(self) -> Sequence[str]:
-        """Sentences on what of the environment has no effect or an unusual one; for the log of a service."""
+        """Sentences on settings that have no effect or an unusual one; for the log of a service."""
         return self._notes
 
     @property

@@ -1,4 +1,4 @@
-"""What the workers of a queue say of their data sets and models: what a form can offer."""
+"""Data sets and models that the workers of a queue publish, for the choices of a form."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from redis import Redis
 
 MAX_BYTES: Final = 512
-"""Of what is said of one data set or model."""
+"""Most bytes of the entry of one data set or model."""
 DATASET: Final = "dataset "
-"""How the field of a data set begins."""
+"""Prefix of a data set's field in the hash."""
 MODEL: Final = "model "
 
 
 class Offered(Wire):
-    """What a worker says of a data set or a model; unknown figures are left out."""
+    """A worker's entry for a data set or a model; unknown figures are left out."""
 
     at: Count
-    """When it said so, seconds since the epoch."""
+    """Time of the entry, seconds since the epoch."""
     version: Label | None = None
-    """Of imported data that is named without one: the version that the name stands for, as `photos@2`."""
+    """Version that the name of imported data stands for where it has none, as `photos@2`."""
     train: Count | None = None
     """Training samples, those for validation included."""
     test: Count | None = None
@@ -42,14 +42,14 @@ class Offered(Wire):
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """What the workers of a queue have; empty where none has said anything."""
+    """Data sets and models of a queue's workers; empty where none has published any."""
 
     datasets: Mapping[str, Offered]
     models: tuple[str, ...]
 
 
 def read_catalog(connection: "Redis", queue: str) -> Catalog:
-    """Return what workers said within a day; what is none of theirs is left out. Raises `RedisError`."""
+    """Return the entries of the last day, without invalid ones. Raises `RedisError`."""
     key = keys.catalog(queue)
     found = dict(_entries(connection.hgetall(key))) if 0 < connection.hlen(key) <= MOST else {}
     return Catalog(
@@ -59,7 +59,7 @@ def read_catalog(connection: "Redis", queue: str) -> Catalog:
 
 
 def _entries(stored: Mapping[bytes | str, bytes | str]) -> Iterator[tuple[str, Offered]]:
-    """Yield what can be read of a catalog, sorted by name."""
+    """Yield the valid entries of a catalog, sorted by name."""
     oldest = time.time() - DAY
     for name, value in sorted((text(raw), value) for raw, value in stored.items()):
         if not name.isascii() or len(name) > len(DATASET) + LONGEST or len(value) > MAX_BYTES:

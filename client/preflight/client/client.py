@@ -203,7 +203,7 @@ class Client:
                 yield item
 
     def follow(self, job_id: str, *, after: str = "0", timeout: float | None = None) -> Iterator[AnyEvent | Silence]:
-        """Yield what `events` does, and a `Silence` for each poll without an event.
+        """Yield the same events as `events`, and a `Silence` for each poll without an event.
 
         No event comes twice, even where Redis lost its data and all were published again.
 
@@ -258,7 +258,7 @@ class Client:
         return bool(self._redis.exists(keys.RQ_SUSPENDED))
 
     def datasets(self) -> frozenset[str]:
-        """Return the data sets that workers of the queue have; none where no worker has said any, or Redis is away."""
+        """Return the data sets of the queue's workers; none where no worker has published any, or Redis is away."""
         from redis.exceptions import RedisError
 
         from preflight.client.datasets import read_datasets

@@ -1,4 +1,4 @@
-"""The data sets that the workers of a queue have, as they say in Redis."""
+"""Data sets of a queue's workers, as the workers publish them in Redis."""
 
 import time
 from typing import TYPE_CHECKING, Final
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from redis import Redis
 
 DAY: Final = 86_400
-"""Seconds for which a name counts after a worker said it."""
+"""Seconds for which a name counts after a worker published it."""
 MOST: Final = 5_000
 LONGEST: Final = 128
-"""Bytes of a name."""
+"""Most bytes of a name."""
 LISTED: Final = 30
-"""Names that an error lists."""
+"""Most names that an error lists."""
 
 
 def read_datasets(connection: "Redis", queue: str) -> frozenset[str]:
-    """Return the names, those of imported data with each version, too; none where no worker has said any.
+    """Return the names, for imported data also with each version; none where no worker has published any.
 
     Raises:
         redis.exceptions.RedisError: Redis did not answer, or this user may not read them.
@@ -44,7 +44,7 @@ def _text(value: object) -> str:
 def require_known(name: str, published: frozenset[str]) -> None:
     """Raise `InvalidConfig` for a data set that is not registered here and that no worker has.
 
-    Where no worker has said what it has, the worker that takes the job decides; but one is installed here.
+    Where no worker has published any, the worker that takes the job decides, unless one is installed here.
     """
     if find(DATASETS, name) is not None or name in published:
         return

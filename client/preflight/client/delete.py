@@ -1,4 +1,4 @@
-"""Delete a job that has ended: asked for in Redis, done by a worker, which reaches the job's files."""
+"""Delete a job that has ended: a request in Redis, which a worker carries out, as it reaches the job's files."""
 
 import time
 from typing import Annotated, Final
@@ -18,7 +18,7 @@ from preflight.wire import JobId, Text, Timestamp
 from preflight.wire.base import Wire
 
 MAX_BYTES: Final = 4096
-"""Of a request."""
+"""Most bytes of a request."""
 
 
 class CannotDelete(InvalidConfig):
@@ -54,7 +54,7 @@ def request_deletion(queue: Queue, record: JobRecord, by: str) -> None:
 
 
 def read_deletion(redis: Redis, queue: str, job_id: str) -> Deletion | None:
-    """Return the request to delete a job; None where there is none, or somebody else wrote it."""
+    """Return the request to delete a job; None where there is none, or it cannot be read."""
     try:
         stored = redis.hget(keys.deletions(queue), job_id)
     except ResponseError:  # a key of another type, or no permission
@@ -63,7 +63,7 @@ def read_deletion(redis: Redis, queue: str, job_id: str) -> Deletion | None:
 
 
 def decode(stored: bytes | str) -> Deletion | None:
-    """Return a stored request; None for what nobody of ours wrote."""
+    """Return a stored request; None where it is not valid."""
     try:
         return Deletion.model_validate(as_json(text(stored), MAX_BYTES))
     except (Refused, ValidationError):

@@ -32,7 +32,7 @@ MAX_SEARCHED: Final = 1000
 MAX_SEARCHED_BYTES: Final = 4 * 1024 * 1024
 """Bytes of these payloads, as they are stored; and once they are unpacked."""
 MAX_UNPACKED_BYTES: Final = 2 * MAX_JOB_BYTES
-"""Of one payload."""
+"""Most bytes of one unpacked payload."""
 
 Source = Callable[[Pipeline, int, int], object]
 """Queues a read of entries in a pipeline: offset and count."""
@@ -73,7 +73,7 @@ def find_waiting(redis: Redis, queue: Queue, job_id: str) -> str | None:
 
 
 def read_arguments(redis: Redis, rq_ids: Sequence[str], reduce: Callable[[str, Sequence[object]], T]) -> dict[str, T]:
-    """Return RQ's id -> what `reduce` makes of the arguments of that job, for those that can be read.
+    """Return RQ's id -> result of `reduce` for the arguments of that job, where they can be read.
 
     Payloads are unpacked one after the other, up to a number of bytes: a kilobyte may unpack to a hundred, and JSON to
     twenty times as much once it is parsed.
@@ -180,7 +180,7 @@ def _tail(key: str) -> Source:
 def _by_expiry(key: str) -> list[Source]:
     """Return the parts of a registry scored by expiry: later than now, and never, which RQ scores as +inf or -1.
 
-    Jobs that never expire are read apart, so that they do not crowd out the others.
+    Jobs that never expire are read separately, so that they do not crowd out the others.
     """
     return [_scored(key, "(+inf", f"({time.time():.0f}"), _scored(key, "+inf", "+inf"), _scored(key, "(0", "-inf")]
 

@@ -34,9 +34,9 @@ STATE_FIELDS: Final = tuple(JobState.model_fields)
 OF_AN_END: Final = ("reason", "field", "message")
 """Fields of the state that say why a job ended."""
 MAX_REQUEST_BYTES: Final = 1 << 20
-"""Of the requests in one list; a thousand jobs have 400 KiB, and parsed JSON takes up to twenty times as much."""
+"""Most bytes of the requests in one list; a thousand jobs have 400 KiB, and parsed JSON takes up to 20 times that."""
 MAX_FAILURE_BYTES: Final = 64 * 1024
-"""Unpacked, of which the last line is shown."""
+"""Most bytes of an unpacked failure, whose last line is shown."""
 REASON: Final = re.compile(r"[a-z_]{1,64}")
 """A reason in front of its message, as a worker records both with RQ."""
 RQ_FIELDS: Final = ("status", "enqueued_at", "created_at")
@@ -56,7 +56,7 @@ class JobRecord:
 
     @property
     def newest_rq_id(self) -> str:
-        """RQ's id by the job's events: several RQ ids may have carried the same job."""
+        """RQ's id according to the job's events: several RQ ids may have carried the same job."""
         if not self.own:
             return self.rq_id
         rq_id = self.own.get("rq_id", self.job_id)
@@ -78,7 +78,7 @@ class JobRecord:
 
     @property
     def is_retried(self) -> bool:
-        """Whether RQ has the job in its queue again, after the end of which its events speak."""
+        """Whether RQ has the job in its queue again, after the end that its events report."""
         return self.rq_status == "queued" and self.own.get("status") in ("failed", "cancelled")
 
     @property
@@ -88,7 +88,7 @@ class JobRecord:
 
     @property
     def enqueued_at(self) -> float | None:
-        """Seconds since the epoch; when it was made, where it was not queued yet. None where RQ does not say."""
+        """Time of enqueueing, or of creation where RQ has none, seconds since the epoch; None where RQ has neither."""
         try:
             return datetime.fromisoformat(self.rq.get("enqueued_at") or self.rq["created_at"]).timestamp()
         except (KeyError, ValueError, OverflowError):
@@ -163,7 +163,7 @@ def read_jobs(redis: Redis, ids: Mapping[str, str], own_fields: tuple[str, ...] 
 
 
 def with_requests(redis: Redis, records: Sequence[JobRecord]) -> list[JobRecord]:
-    """Return the records, those of waiting jobs with what their payloads ask for, within the bounds of `job_ids`.
+    """Return the records, those of waiting jobs with the request in their payloads, within the bounds of `job_ids`.
 
     Requests of the others are kept up to `MAX_REQUEST_BYTES`, first come, first served.
     """

@@ -1,4 +1,4 @@
-"""Notes and tags that people give a job: stored beside its state, changed by whoever may write them."""
+"""Notes and tags that people give a job: stored next to its state; each user with write access may change them."""
 
 import json
 import re
@@ -17,15 +17,15 @@ from preflight.wire.base import Wire
 from preflight.wire.validation_errors import to_invalid_config
 
 MAX_NOTE: Final = 4000
-"""Characters of a note."""
+"""Most characters of a note."""
 MAX_TAGS: Final = 20
 MAX_TAG: Final = 40
-"""Characters of a tag."""
+"""Most characters of a tag."""
 KEPT_SECONDS: Final = 30 * 86_400
-"""For which notes and tags are kept after their last change."""
+"""Seconds for which notes and tags are kept after their last change."""
 
 TAG_PATTERN: Final = rf'^[^\s,"\x00-\x1f\x7f-\x9f\ufeff]{{1,{MAX_TAG}}}$'
-"""Where \\s of Python and of JavaScript, which JSON Schema takes, differ, the characters are named."""
+"""Pattern of a tag; where \\s differs between Python and JavaScript (JSON Schema), it names the characters."""
 
 
 def _check_tag(value: str) -> str:
@@ -51,7 +51,7 @@ class Notes(Wire):
 
 
 def read_notes(redis: Redis, job_ids: Sequence[str]) -> Mapping[str, Notes]:
-    """Return job id -> notes, of those that have any; what nobody of ours wrote is left out. Raises `RedisError`."""
+    """Return job id -> notes, for jobs that have any; invalid ones are left out. Raises `RedisError`."""
     pipe = redis.pipeline(transaction=False)
     for job_id in job_ids:
         pipe.hmget(keys.notes(job_id), "note", "tags")
@@ -80,7 +80,7 @@ def write_notes(redis: Redis, job_id: JobId, given: Mapping[str, object]) -> Not
 
 
 def _notes(reply: object) -> Notes | None:
-    """Return what HMGET found; None for nothing, for a key of another type, and for what is too long."""
+    """Return the notes in a reply to HMGET; None for an empty one, for a key of another type, and for invalid notes."""
     if isinstance(reply, NoPermissionError):
         raise reply
     if not isinstance(reply, list) or len(reply) != 2 or reply == [None, None]:

@@ -8,7 +8,7 @@ IDLE_SECONDS: Final = 5.0
 PAGE_SIZE: Final = 1000
 """Maximum number of events, job states or ids of one source in one read."""
 MAX_EVENT_FIELDS: Final = 128
-"""Of a stream record; the largest event has a third of it. Each unknown field costs half a kilobyte to refuse."""
+"""Most fields of a stream record; the largest event has a third. An unknown field costs half a kilobyte to refuse."""
 DEFAULT_LIMIT: Final = 100
 """Jobs in a list without a limit."""
 

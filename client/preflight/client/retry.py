@@ -34,7 +34,7 @@ class CannotRetry(InvalidConfig):
 
 
 def retry_job(queue: Queue, record: JobRecord, *, signing_key: str | None) -> None:
-    """Put a job back into its queue, signed anew where there is a key.
+    """Put a job back into its queue, signed again where there is a key.
 
     Raises:
         CannotRetry: it has not failed and was not cancelled, RQ's record of it has expired, or is not the one that was
@@ -70,7 +70,7 @@ def retry_job(queue: Queue, record: JobRecord, *, signing_key: str | None) -> No
 def _require_accepted(queue: Queue, job: UntrustedJob, record: JobRecord, signing_key: str) -> None:
     """Raise `CannotRetry` unless the job stands in Redis as somebody with the key signed it, and as it was accepted.
 
-    Whoever may enqueue may also write another job's hash: this must not become a way to have something signed.
+    A user who may enqueue may also write another job's hash: a retry must not sign that user's request.
     """
     try:
         signature, signed_at = checked_signature(job, _request(job), signing_key)
@@ -129,7 +129,7 @@ def read_request(queue: Queue, record: JobRecord) -> tuple[UntrustedJob, dict[st
 
 
 def _request(job: UntrustedJob) -> dict[str, JsonValue]:
-    """Return the one argument of a call, as it was sent; empty where it has another."""
+    """Return the only argument of a call, as it was sent; empty where the arguments are others."""
     match job.args:
         case [dict(request)]:
             return request
@@ -137,7 +137,7 @@ def _request(job: UntrustedJob) -> dict[str, JsonValue]:
 
 
 def _last_signed(job: UntrustedJob, record: JobRecord) -> int:
-    """Return the time that a new signature must be later than: workers refuse what is older than the job's end."""
+    """Return the time that a new signature must be later than: workers refuse one that is older than the job's end."""
     signed_at = job.kwargs.get("signed_at")
     last = signed_at if isinstance(signed_at, int) and 0 <= signed_at < MAX_NUMBER else 0
     return max(last, int(min(record.updated_at, MAX_NUMBER - 1)))

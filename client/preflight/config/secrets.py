@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from preflight.errors import InvalidConfig
 
 MAX_SECRET_BYTES: Final = 4096
-"""Size of a file with a secret."""
+"""Most bytes of a file with a secret."""
 MASK: Final = "***"
 URL_PASSWORD: Final = re.compile(r"(://[^/@:\s]*:)[^/\s]*@|([?&](?:ssl_)?password=)[^&\s]*")
 """A password in a URL, within any text."""

@@ -21,9 +21,9 @@ TEMPLATE: Final = re.compile(
 )
 """Placeholder that somebody was meant to replace."""
 URL_WITHOUT_QUERY: Final = re.compile(r"[a-z][a-z0-9+.-]*:/[^\s?#]+")
-"""A query often holds a key."""
+"""URL without a query: a query often holds a key."""
 MAX_SHOWN: Final = 60
-"""Characters of a placeholder in a message."""
+"""Most characters of a placeholder in a message."""
 
 
 def clean(value: str) -> str:

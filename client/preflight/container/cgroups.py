@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 _MAX_BYTES = 1 << 20
-"""No file read here is larger on a healthy system."""
+"""Most bytes that are read of a file; on a healthy system no file is larger."""
 _PATH_MAX = 4096
-"""linux/limits.h; the kernel prints no longer cgroup path."""
+"""Longest cgroup path that the kernel prints (linux/limits.h)."""
 
 # At most 20 digits, the length of 2**64: the kernel writes no longer number, int() refuses very long ones.
 _INTEGER = re.compile(r"\s*(-?[0-9]{1,20})\s*", re.ASCII)
@@ -26,14 +26,14 @@ _Parts = tuple[str, ...]
 
 
 class Files:
-    """Reads the small text files of /proc and the cgroup tree, and collects what was wrong with them."""
+    """Reads the small text files of /proc and the cgroup tree, and collects their faults."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.warnings: list[str] = []
 
     def warn(self, path: Path, problem: str) -> None:
-        """Collect what is wrong with a file."""
+        """Collect a fault of a file."""
         self.warnings.append(f"{shown(path)}: {problem}")
 
     def text(self, path: Path) -> str | None:
@@ -95,7 +95,7 @@ CHILD: Final = re.compile(r"preflight-([0-9]{1,9})-([0-9]{1,20})-[0-9]{1,9}", re
 
 
 class Cgroup(NamedTuple):
-    """Where one controller's files of this process lie."""
+    """Directories with one controller's files of this process."""
 
     version: Literal[1, 2]
     levels: list[Path]  # from the process's own directory up to the mountpoint
@@ -153,7 +153,7 @@ def own_cgroup(files: Files, mounts: list[Mount], controller: str) -> Cgroup:
     path = _own_path(files, controller if v1 else "")
     mount = max(candidates, key=lambda mount: len(mount.root) if mount.holds(path) else -1)
     below = path[len(mount.root) :]
-    # "/" is the root of a cgroup namespace: what the mountpoint shows, whatever the mount's root.
+    # "/" is the root of a cgroup namespace: the cgroup at the mountpoint, whatever the mount's root.
     if ".." in (*path, *mount.root) or (path and not mount.holds(path)):
         shown = "/" + "/".join(path)
         files.warn(mount.point, f"does not show the cgroup {shown!a}, so {controller} limits are read here")

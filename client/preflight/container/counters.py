@@ -1,4 +1,4 @@
-"""System counters: what the kernel counts about processors, our threads and the quota.
+"""System counters: the kernel's counters of processors, our threads and the quota.
 
 See Documentation/filesystems/proc.rst (stat, 1.7), scheduler/sched-stats.rst (schedstat of a task: ns run, ns waited),
 accounting/psi.rst, scheduler/sched-bwc.rst and admin-guide/cgroup-v2.rst (cpu.stat).
@@ -16,16 +16,16 @@ from .interference import CounterSample
 from .resources import Quota, quotas
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
-"""A second, in the unit of both kinds of stat files."""
+"""Ticks per second, in which both kinds of stat files count."""
 _PROCESSOR: Final = re.compile(r"^cpu([0-9]+) ([0-9 ]+)$", re.ASCII | re.MULTILINE)
 _SOME: Final = re.compile(r"^some .*total=([0-9]{1,20})$", re.ASCII | re.MULTILINE)
-"""In microseconds (psi.rst)."""
+"""Pattern of the microseconds in which some task waited (psi.rst)."""
 _SCHEDSTAT: Final = re.compile(r"[1-9][0-9]* ([0-9]{1,20}) ", re.ASCII)
 """Nanoseconds: ran, waited (sched-stats.rst); all 0 where the kernel does not count them."""
 _IDLE: Final = slice(3, 5)
 """Columns of a processor in /proc/stat: idle, iowait; before them user, nice, system, behind them irq, softirq."""
 _STEAL: Final = 7
-"""Column; guest time, behind it, is part of user time."""
+"""Column of stolen time; guest time, behind it, is part of user time."""
 
 
 class SystemCounters:
@@ -48,7 +48,7 @@ class SystemCounters:
 
     def sample(self) -> CounterSample:
         """Read the counters; no content of the files raises."""
-        files = Files(self._root)  # a new one: it collects what was wrong with them
+        files = Files(self._root)  # a new one, as it collects their faults
         busy, stolen = self._processors_of(files)
         least = self._least_quota(files)
         quota = None if least is None else float(least.processors)
@@ -90,7 +90,7 @@ class SystemCounters:
         return ticks / _TICKS
 
     def _waited(self, files: Files) -> dict[str, float] | None:
-        """Return what each thread has waited for a processor."""
+        """Return the seconds that each thread has waited for a processor; None: the kernel does not tell."""
         waited = {}
         try:
             threads = list((self._root / "proc/self/task").iterdir())
@@ -120,7 +120,7 @@ class SystemCounters:
 
 def process_tree_seconds(process: int, root: Path = Path("/")) -> float:
     """Return the CPU seconds of a process and its descendants, and of those that they have collected."""
-    files = Files(root)  # of its own: processes that end meanwhile are no warning
+    files = Files(root)  # separate: processes that end meanwhile are no warning
     directory = root / "proc" / str(process)
     own = _fields(files, directory / "stat")
     children = files.text(directory / "task" / str(process) / "children") or ""

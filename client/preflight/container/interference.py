@@ -10,7 +10,7 @@ and OpenMP's spinning counts as work. So counters are combined; interference is 
   less than it was.
 
 Memory that is too short slows a process, too, as the kernel discards pages of its code: that is our own doing.
-What shares caches or memory bandwidth, and nothing else, is not seen.
+Processes that share only caches or memory bandwidth with us are not seen.
 """
 
 from collections.abc import Mapping
@@ -37,9 +37,9 @@ class Interference:
     """Difference of two samples, per second of wall time."""
 
     seconds: float
-    """Between the two."""
+    """Seconds between the two samples."""
     processors: int
-    """That we may use."""
+    """Processors that we may use."""
     own: float
     """CPU seconds of this process and its children; OpenMP's spinning included."""
     others: float
@@ -49,13 +49,13 @@ class Interference:
     waited: float | None
     """Seconds that our threads were ready and had no processor, summed; None: the kernel does not tell."""
     pressure: float | None
-    """Share of the time in which any task was waiting, 0..1: in our cgroup, else on the machine; None: not told."""
+    """Share of the time in which any task was waiting, 0..1: in our cgroup, else on the machine; None: not known."""
     throttled: float
     """Seconds, summed over processors, for which the quota of a cgroup held its tasks back."""
     quota: float | None
     """Processors of the quota at the second look; None: no limit."""
     period_s: float = 0.1
-    """Of that quota."""
+    """Period of that quota, in seconds."""
     lowered: bool
     """Whether the quota is less than when the machine was first looked at."""
     switches: float
@@ -66,13 +66,13 @@ class Interference:
     @property
     def neighbour(self) -> bool:
         """Whether our threads waited while others used our processors."""
-        # Whom its quota holds back is counted as waiting, too.
+        # Throttled threads count as waiting, too.
         waited = self.pressure if self.waited is None else self.waited - self.throttled
         return waited is not None and waited >= WAITED and self.others >= OTHERS
 
     @property
     def held_back(self) -> bool:
-        """Whether a quota held us back, be it that we used it up ourselves."""
+        """Whether a quota held us back, also where we used it up ourselves."""
         return self.quota is not None and self.throttled >= THROTTLED
 
     @property
@@ -80,7 +80,7 @@ class Interference:
         """Whether a quota held us back that we have not used up ourselves, or that was lowered."""
         if self.quota is None:
             return False
-        # What was used of the period in which the first look fell, nobody counted.
+        # The use of the quota before the first sample, in the same period, was not counted.
         spare = self.own + self.quota * self.period_s / self.seconds < FULL * self.quota
         return self.held_back and (spare or self.lowered)
 
@@ -91,7 +91,7 @@ class Interference:
 
     @property
     def noisy(self) -> bool:
-        """Whether a measurement meanwhile was disturbed."""
+        """Whether a measurement between the two samples was disturbed."""
         return self.stolen >= STOLEN or self.neighbour or self.throttled_by_others
 
     @property
@@ -124,9 +124,9 @@ class CounterSample:
     at: float
     """Seconds, of time.perf_counter."""
     busy: Mapping[str, float]
-    """Processor that we may use -> CPU seconds of anybody."""
+    """Processor that we may use -> CPU seconds of all processes."""
     stolen: Mapping[str, float]
-    """The same -> seconds that the hypervisor took."""
+    """Processor that we may use -> seconds that the hypervisor took."""
     own: float
     """CPU seconds of this process and its children."""
     waited: Mapping[str, float] | None
@@ -134,11 +134,11 @@ class CounterSample:
     pressure: float | None
     """Seconds in which any task was waiting; None: the kernel does not tell."""
     throttled: float
-    """Seconds, summed over processors."""
+    """Seconds of throttling, summed over processors."""
     quota: float | None
-    """Processors; None: no limit."""
+    """Processors of the quota; None: no limit."""
     period_s: float = 0.1
-    """Of that quota."""
+    """Period of that quota, in seconds."""
     lowered: bool
     """Whether the quota is less than when the machine was first looked at."""
     switches: int
@@ -147,7 +147,7 @@ class CounterSample:
     """Its major faults: times that it waited for a page from disk."""
 
     def since(self, before: "CounterSample") -> Interference:
-        """Return what happened since `before`, an earlier one."""
+        """Return the interference since `before`, an earlier sample."""
         seconds = max(self.at - before.at, 1e-9)
         own = max(0.0, self.own - before.own)
         waited = None if self.waited is None or before.waited is None else _grown(self.waited, before.waited)

@@ -1,4 +1,4 @@
-"""What this container grants: processor time and memory, read from cgroup v1, v2 or a mix of both.
+"""Limits of this container: processor time and memory, read from cgroup v1, v2 or a mix of both.
 
 The rules are the kernel's: Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst and
 scheduler/sched-bwc.rst for the limits, filesystems/proc.rst for mountinfo, cgroup_namespaces(7) for paths.
@@ -24,7 +24,7 @@ SHORT: Final = 0.85
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What the process may use, and which file says so."""
+    """Processors and memory that the process may use, and the files that say so."""
 
     cores: int
     """Whole processors to plan for: max(1, floor(min(len(affinity), quota)))."""
@@ -43,7 +43,7 @@ class Resources:
     warnings: tuple[str, ...]
     """One sentence for each thing that was not as expected; empty on a healthy system."""
     shares: int = 1
-    """Workers among which the container is divided; quota, memory and what is in use are those of one share."""
+    """Workers among which the container is divided; quota, memory and working set are those of one share."""
 
     @property
     def share(self) -> "Share | None":
@@ -58,10 +58,10 @@ class Resources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What a child process is told of the share that its worker has of a container."""
+    """The share of a container that a worker has, for its child processes."""
 
     of: int
-    """Equal shares."""
+    """Number of equal shares."""
     memory_bytes: int
 
 
@@ -105,7 +105,7 @@ def detect(
 
 
 def _used_share(root: Path, budget: int, used: int | None, shares: int) -> int | None:
-    """Return what is in use of a share: what this process and its descendants take, or what others leave no room for.
+    """Return the bytes of a share in use: by this process and its descendants, or for which others leave no room.
 
     `budget` and `used` are those of the whole container.
     """
@@ -120,7 +120,7 @@ def process_tree_bytes(process: int, root: Path = Path("/")) -> int:
 
     Pages that they share count once, but twice where the kernel does not tell each process's part (before 5.9).
     """
-    files = Files(root)  # of its own: processes that end meanwhile are no warning
+    files = Files(root)  # separate: processes that end meanwhile are no warning
     directory = root / "proc" / str(process)
     parts = _PSS.findall(files.text(directory / "smaps_rollup") or "")
     own = sum(map(int, parts or _RSS.findall(files.text(directory / "status") or ""))) << 10
@@ -140,7 +140,7 @@ def status_sizes(process: int | str = "self") -> dict[str, int]:
 
 
 class MemoryUse:
-    """Tells again and again how much memory is in use, and of how much; reads two small files each time."""
+    """Reads the memory in use and its limit repeatedly; each reading takes two small files."""
 
     def __init__(self, root: Path = Path("/"), *, mem_total: int | None = None, share: Share | None = None) -> None:
         """Find the limit, that of a `share` where there is one; else as `detect`."""
@@ -148,7 +148,7 @@ class MemoryUse:
         self._root = root
         self._share = share
         self.limit = detect(root, mem_total=mem_total).memory_bytes if share is None else share.memory_bytes
-        """In bytes, as it was read last."""
+        """The limit in bytes, as it was last read."""
         self._cgroup = own_cgroup(files, cgroup_mounts(files), "memory")
         self._total = cgroups.mem_total(files) if mem_total is None else mem_total
 
@@ -182,7 +182,7 @@ class MemoryUse:
 
 
 _DEFAULT_PERIOD_US = 100_000
-"""cpu.max without a period (cgroup-v2.rst)."""
+"""Period of a cpu.max without one (cgroup-v2.rst)."""
 _RSS = re.compile(r"^Rss(?:Anon|Shmem):\s+([0-9]{1,20}) kB$", re.ASCII | re.MULTILINE)
 """Resident memory in /proc/<pid>/status that is not page cache (proc.rst, 1.1)."""
 _PSS = re.compile(r"^Pss_(?:Anon|Shmem):\s+([0-9]{1,20}) kB$", re.ASCII | re.MULTILINE)

@@ -1,6 +1,6 @@
-"""Work clock: what pieces of work take in the long run under a CFS quota.
+"""Work clock: duration of pieces of work in the long run under a CFS quota.
 
-Who uses more processors than its quota runs at full speed until the quota of the period is used up, and then waits for
+A process that uses more than its quota runs at full speed until the quota of the period is used up, and then waits for
 the next period (sched-bwc.rst). Of short pieces of work most run at full speed, and one waits; how many wait in a short
 series depends on where in a period it begins, and on the burst that was saved before. The CPU time of the pieces
 depends on neither. Over many periods the kernel grants the quota exactly (docs/decisions.md), so a piece takes
@@ -23,7 +23,7 @@ from .resources import Quota
 _CPU_CLOCK: Final = 2
 """CPUCLOCK_SCHED of clock_getcpuclockid(3): the clock of a process is `~pid << 3 | 2`."""
 _QUICK: Final = 4
-"""One piece in so many is quicker than what is taken for the unthrottled wall time where the kernel tells no better."""
+"""One in so many pieces is quicker than the unthrottled wall time, as estimated where cpu.stat cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Timed:
     """Pieces of work that were timed."""
 
     seconds: Sequence[float]
-    """Of each piece, in the long run."""
+    """Seconds of each piece, in the long run."""
     period_s: float | None = None
     """Period of the quota that set the pace; the pieces of one period share its mean. None: no quota did."""
 

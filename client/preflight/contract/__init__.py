@@ -1,1 +1,1 @@
-"""What to train and how to run it: specs, plans, recipes and registries."""
+"""Contract of a training, and of the way to run it: specs, plans, recipes and registries."""

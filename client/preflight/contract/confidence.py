@@ -1,4 +1,4 @@
-"""What a model's probabilities are worth, as it was measured without the test set."""
+"""How reliable a model's probabilities are, as measured without the test set."""
 
 from typing import Annotated, Literal
 
@@ -13,7 +13,7 @@ class Confidence:
     """A temperature, and the threshold of answers that are sure."""
 
     temperature: Annotated[float, Field(gt=0, le=1e3)]
-    """What the logits are divided by, so that probabilities say how often an answer is right."""
+    """Divisor of the logits, so that probabilities say how often an answer is right."""
     uncertain_below: Probability
     """Probability of the answer below which it is uncertain."""
     uncertain_share: Probability

@@ -1,4 +1,4 @@
-"""What stands beside the type of a plan's field: its words, and what calibration may try of it."""
+"""Annotations of a plan's fields: their words, and the values that calibration may try."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from typing import Final
 
 CAUTIOUS_CHANCE: Final = 0.2
 CAUTIOUS_GAIN: Final = 1.05
-"""Of a change that nobody has measured."""
+"""Probability and gain of a change that nobody has measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -14,9 +14,9 @@ class Words:
     """How people read a value of the field."""
 
     text: str = "{}"
-    """The value stands for `{}`."""
+    """Text of a value, which takes the place of `{}`."""
     texts: Mapping[object, str] = field(default_factory=dict)
-    """Of single values."""
+    """Value -> its text, where `text` does not fit."""
     always: bool = False
     """Whether the line of a plan, and an event, has the field where it holds its default, too."""
 
@@ -30,14 +30,14 @@ class Knob:
     """A part of the plan that calibration decides by itself: a field, or several that change together."""
 
     name: str | None = None
-    """None: that of the field; fields that give one name change together."""
+    """Name of the knob; None: that of the field. Fields with the same name change together."""
     tries: tuple[object, ...] = ()
-    """Values to try, where no function in `calibration.search.mutations` chooses them from what is known."""
+    """Values to try, where no function in `calibration.search.mutations` chooses them from the known facts."""
     chance: float = CAUTIOUS_CHANCE
     """Probability that a value to try wins, before one was measured; `calibration.worth.priors` refines it by kind."""
     gain: float = CAUTIOUS_GAIN
-    """Speed after it, if it wins, against that before."""
+    """Ratio of the speed with the value to that without, if it wins."""
     needed: bool = False
     """Whether a search without it is incomplete."""
     portable: bool = True
-    """Whether what won for one network is worth a try for another; batches are a matter of model and memory."""
+    """Whether a value that won for one network is worth a try for another; batches are a matter of model and memory."""

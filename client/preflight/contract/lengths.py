@@ -10,7 +10,7 @@ from preflight.contract.spec import TrainSpec
 from preflight.errors import InvalidConfig
 
 LEAST_SHARE: Final = 2
-"""Samples of an effective batch for each rank: of one, a batch norm has no variance."""
+"""Fewest samples of an effective batch for each rank: a single one has no variance for a batch norm."""
 
 
 def check_lengths(spec: TrainSpec, train: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""How to run a spec in this container. Another plan means another speed, not another lesson.
+"""How to run a spec in this container. A plan changes the speed, not the result.
 
 `Plan` is the one table of what can be chosen: a field has its type, bounds and default, its words, and, where
 calibration may change it, its knob. The wire format, the command line, the search, the explanation and the page take
@@ -19,7 +19,7 @@ from preflight.contract.spec import MAX_BATCH, STRICT
 
 
 def _current_allocator(name: object) -> object:
-    """Read the `tuned` of jobs, events and checkpoints until 0.18, which every process is since."""
+    """Read `tuned` in jobs, events and checkpoints until 0.18 as `default`: every process is tuned since."""
     return "default" if name == "tuned" else name
 
 
@@ -27,7 +27,7 @@ Threads = Annotated[int, Field(ge=1, le=1024)]
 MicroBatch = Annotated[int, Field(ge=1, le=MAX_BATCH, description="samples per forward and backward pass")]
 EvalBatch = Annotated[int, Field(ge=1, le=MAX_BATCH, description="samples per forward pass of an evaluation")]
 EVAL_BATCH: Final = 256
-"""More are hardly faster and take more memory (docs/decisions.md)."""
+"""Default batch of an evaluation; larger ones are hardly faster and take more memory (docs/decisions.md)."""
 LoaderWorkers = Annotated[int, Field(ge=0, le=256)]
 PrefetchFactor = Annotated[int, Field(ge=1, le=64)]
 Precision = Literal["float32", "bfloat16"]
@@ -87,7 +87,7 @@ class Plan:
     compile: Annotated[bool, Words(texts={True: "compiled", False: "not compiled"}), Knob()] = False
     """Whether the model goes through torch.compile."""
     device: Annotated[Device, Words(text="on {}")] = "cpu"
-    """Where the model is. On `cuda` calibration measures nothing: it is for CPUs."""
+    """Device of the model. On `cuda` calibration measures nothing: it is for CPUs."""
 
     @model_validator(mode="before")
     @classmethod
@@ -129,7 +129,7 @@ PARTS: Final = _knobs()
 NEEDED: Final = tuple(knob for knob, parts in PARTS.items() if any(one.needed for one in parts.values()))
 """Knobs without which a search is incomplete."""
 KNOBS: Final = tuple(dict.fromkeys(chain(NEEDED, PARTS)))
-"""All knobs, those first; signatures of plan caches have them in this order."""
+"""All knobs, the needed ones first; signatures of plan caches have them in this order."""
 if TYPE_CHECKING:
     KnobName = str
 else:

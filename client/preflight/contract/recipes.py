@@ -1,7 +1,7 @@
-"""Recipes: what to train with, found by experiments, under a name. Torch-free.
+"""Recipes: named training settings, found by experiments. Torch-free.
 
 Chosen on the last 10,000 training samples of MNIST, held out (docs/decisions.md); `best` was changed three
-times after its test figure was seen, as docs/decisions.md tells. They fit images like MNIST's (28x28, one channel, ten
+times after its test figure was seen (docs/decisions.md). They fit images like MNIST's (28x28, one channel, ten
 classes) and can be tried on any other. `fast` and `balanced` take the same steps on any number of samples: they
 repeat few, and take a part of many; `best` takes all samples 40 times.
 """
@@ -42,7 +42,7 @@ REACHES: Final[Mapping[RecipeName, float]] = {"fast": 0.992, "balanced": 0.995, 
 FREE: Final = frozenset(
     {"dataset", "train_samples", "max_steps", "validation_samples", "patience", "metric", "seed", "deterministic"}
 )  # fmt: skip
-"""Fields of a spec that a recipe leaves to its user; for these, what it says is a default."""
+"""Fields of a spec that a recipe leaves to its user; for these, the recipe's value is a default."""
 
 
 TUNED: Final = frozenset({"epochs", "learning_rate"})
@@ -50,7 +50,7 @@ TUNED: Final = frozenset({"epochs", "learning_rate"})
 TUNED_RATE: Final = 0.2
 """Share of the peak learning rate with which a job that starts from a model trains by default."""
 TUNED_EPOCHS: Final = 0.25
-"""Share of the epochs, of which there is one at least, and, where a recipe says how many samples it has, of those."""
+"""Share of the epochs, at least one, and, where a recipe sets the samples of an epoch, of those."""
 
 
 def fine_tuning(spec: TrainSpec) -> TrainSpec:
@@ -68,7 +68,7 @@ NETWORKS: Final[Mapping[str, RecipeName]] = {
     "cnn-small-cosine": "fast", "cnn-cosine": "balanced", "cnn-committee": "best",
     "cnn-small-valid": "fast", "cnn-valid": "balanced",
 }  # fmt: skip
-"""The networks of recipes, those of versions up to 0.17.0 too: no models that a job may name without the recipe."""
+"""Networks of recipes, also those of versions up to 0.17.0: a job may not name them without the recipe."""
 
 
 def require_network(reference: str, theirs: str, ours: str) -> None:
@@ -84,7 +84,7 @@ def require_network(reference: str, theirs: str, ours: str) -> None:
 
 
 def check_recipe(name: RecipeName, given: Mapping[str, object], free: Collection[str] = FREE) -> None:
-    """Compare what the user gave beside a recipe with the recipe, but for the fields that are `free`.
+    """Compare the user's fields with those of a recipe, except for the fields that are `free`.
 
     Raises:
         InvalidConfig: a field has another value than the recipe gives it.

@@ -27,7 +27,7 @@ def nearest(word: str, known: list[str]) -> str:
 
 
 def find(group: str, name: str) -> EntryPoint | None:
-    """Return what is registered as `name` in `group`; for a model that is not, the network of a recipe."""
+    """Return the entry point of `name` in `group`; for a model that is not registered, the network of a recipe."""
     groups = (group, RECIPE_MODELS) if group == MODELS else (group,)
     # Takes some 5 ms: it reads the metadata of all packages.
     return next((entry for each in groups for entry in entry_points(group=each, name=name)), None)
@@ -45,7 +45,7 @@ def require(group: str, field: str, name: str) -> EntryPoint:
 
 
 def load(group: str, field: str, name: str) -> object:
-    """Import and return what is registered as `name` in `group`.
+    """Import and return the object that is registered as `name` in `group`.
 
     Raises:
         InvalidConfig: the name is unknown, or its package cannot be imported.

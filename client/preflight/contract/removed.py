@@ -1,4 +1,4 @@
-"""Fields that earlier versions had: what of them is still read, and what to do instead.
+"""Fields that earlier versions had: the values that are still read, and what to do instead.
 
 One entry here, and the field is ignored in whatever holds its old default, and refused by name otherwise.
 """
@@ -10,7 +10,7 @@ from typing import Final, Literal
 from preflight.errors import InvalidConfig
 
 Part = Literal["job", "plan"]
-"""Of a request; a training's spec and a trial are parts of the job."""
+"""Part of a request that a field belongs to; a training's spec and a trial are parts of the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,9 +20,9 @@ class Removed:
     defaults: tuple[object, ...]
     """Values that ask for nothing, with which the field is ignored."""
     gone: str
-    """What is gone, a clause."""
+    """Clause that says what is gone."""
     remedy: str
-    """What to do instead."""
+    """Clause that says what to do instead."""
 
 
 REMOVED: Final[Mapping[Part, Mapping[str, Removed]]] = {
@@ -41,7 +41,7 @@ REMOVED: Final[Mapping[Part, Mapping[str, Removed]]] = {
         ),
     },
 }
-"""Part -> field -> what became of it."""
+"""Part -> field -> the values that are ignored, and the words that refuse others."""
 REMOVED_KNOBS: Final = frozenset({"processes"})
 """Knobs that calibration no longer turns."""
 
@@ -63,7 +63,7 @@ def without_removed(part: Part, fields: object) -> object:
 
 
 def stored_without_removed(part: Part, fields: object) -> object:
-    """Return the same of what an earlier version has stored; raises `ValueError`, as any reader does."""
+    """Do the same for fields that an earlier version has stored; raises `ValueError`, as any reader does."""
     try:
         return without_removed(part, fields)
     except InvalidConfig as error:
@@ -78,7 +78,7 @@ def forget_removed(part: Part, fields: object) -> object:
 
 
 def is_removed_knob(knob: object) -> bool:
-    """Whether calibration turned it once, and does no longer."""
+    """Whether this is a knob that calibration no longer turns."""
     return isinstance(knob, str) and knob in REMOVED_KNOBS
 
 

@@ -1,4 +1,4 @@
-"""What to train: the part of a job that alone decides the result.
+"""Spec of a training: the part of a job that alone decides the result.
 
 The bounds below are the only ones in the project: the wire format and the command line use the same types.
 They are guards against slips (a batch of 10^9), not advice; each is far beyond any sensible digit recognizer.
@@ -45,7 +45,7 @@ MaxSteps = Annotated[
     ),
 ]  # fmt: skip
 MAX_CLASSES: Final = 1_000
-"""Classes of a data set."""
+"""Most classes of a data set."""
 MAX_BATCH: Final = 65_536
 BatchSize = Annotated[int, Field(ge=1, le=MAX_BATCH, description="samples per optimizer step (the effective batch)")]
 LearningRate = Annotated[float, Field(gt=0, le=100, description="peak learning rate")]
@@ -186,4 +186,4 @@ class TrainSpec:
 
 
 DEFAULTS = TrainSpec(dataset="mnist", model="cnn")
-"""Where the wire format and the command line take their defaults from."""
+"""Source of the defaults of the wire format and the command line."""

@@ -1,4 +1,4 @@
-"""Words in which a calibration tells its findings: what a trial changed, and how it ended."""
+"""Words for the findings of a calibration: what a trial changed, and how it ended."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     TrialKnob = str
 else:
     TrialKnob = Literal["own", "default", "earlier", *KNOBS]
-"""What a trial turned: a part of the plan that is decided by itself; `own` is the user's plan, `default` that of the
+"""Knob of a trial: a part of the plan that is decided by itself; `own` is the user's plan, `default` that of the
 container, measured first where it is another one, `earlier` the whole of what won on processors like this one."""
 Verdict = Literal["own", "won", "level", "lost", "dropped", "rejected", "failed", "skipped", "kept"]
 """`kept`: adopted though not faster, for its memory or its first steps; `level`: not proven faster;
@@ -57,7 +57,7 @@ def proof(fresh_process: bool) -> str:
 
 
 def speedup(ratio: float, low: float | None, high: float | None, doubt: str = "", other: str = "") -> str:
-    """Return how fast a plan is beside the `other` one: 1.77x as fast as your own plan (1.72x to 1.81x).
+    """Return how fast a plan is compared with the `other` one: 1.77x as fast as your own plan (1.72x to 1.81x).
 
     With a `doubt` about the measurement only its 95 % interval is known, which no single figure may hide: "probably
     faster (1.8x to 5.4x; the machine was busy)".

@@ -47,7 +47,7 @@ ENDED: Final = "ended:"
 FINISHED: Final = f"{ENDED}finished:"
 """Jobs that ended with a model."""
 MAX_TOTALS: Final = 10_000
-"""Of a hash that is read; a service has some dozens."""
+"""Most counters of a hash that is read; a service has some dozens."""
 BUCKET: Final = "job_seconds:"
 """Prefix of a bucket's upper bound; each job is in one bucket."""
 

@@ -1,4 +1,4 @@
-"""Parts of events in words, for a view that lays them out itself: it has no words of its own for what they say."""
+"""Parts of events in words, for a view that lays them out itself: it takes all its words for them from here."""
 
 import re
 from typing import Final, Literal
@@ -24,7 +24,7 @@ STAGES: Final = {
     "calibration_winner": "starting the training process",
     "training_config": "starting the training process",
 }
-"""Type of an event -> what the attempt does then, until its first step."""
+"""Type of an event -> activity of the attempt after it, until its first step."""
 
 
 def phrases(event: AnyEvent) -> dict[str, str]:
@@ -41,7 +41,7 @@ def phrases(event: AnyEvent) -> dict[str, str]:
 
 
 def speed_of(winner: CalibrationWinner, other: str = "") -> str:
-    """Return how fast the winner is beside the `other` plan; empty where nothing was compared."""
+    """Return how fast the winner is compared with the `other` plan; empty where nothing was compared."""
     if winner.ratio is None:
         return ""
     beside = f" as fast as {other}" if other else ""

@@ -10,7 +10,7 @@ def plan_words(plan: PlanFields | Plan) -> dict[str, str]:
 
 
 def mentioned(plan: PlanFields | Plan, *knobs: str) -> list[str]:
-    """Return the fields that the line of a plan has: threads, precision, what differs from a default, and `knobs`."""
+    """Return the fields that the line of a plan has: threads, precision, changed defaults, and `knobs`."""
     also = {"threads", "precision", *(name for knob in knobs for name in PARTS.get(knob, ()))}
     return [
         name
@@ -26,7 +26,7 @@ def plan_line(plan: PlanFields | Plan, *knobs: str) -> str:
 
 
 def whole_plan_line(plan: PlanFields | Plan) -> str:
-    """Return a plan with what most plans have, too: memory format, allocator and micro-batch."""
+    """Return the line of a plan with memory format, allocator and micro-batch, too."""
     return plan_line(plan, *(name for name in TYPES if words(name).always))
 
 

@@ -24,9 +24,9 @@ class EventRecord:
     failure: str | None
     """The event that ends a failed attempt, as JSON, until its end is recorded with RQ."""
     meta: str | None
-    """RQ's `job.meta` from now on."""
+    """New value of RQ's `job.meta`."""
     totals: Mapping[str, float]
-    """What it adds to the totals of all jobs."""
+    """Counter of all jobs -> amount that the event adds."""
 
 
 EVENT_RECORD = TypeAdapter(EventRecord)

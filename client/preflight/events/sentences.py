@@ -169,7 +169,7 @@ def _knob(event: wire.CalibrationTrial) -> str:
 
 
 def _probe(event: wire.MemoryProbed) -> str:
-    """Return what is known of the memory of a micro-batch: measured, else predicted."""
+    """Return the memory of a micro-batch in words: measured, else predicted."""
     known = event.peak_bytes if event.peak_bytes is not None else event.predicted_bytes
     how = "takes" if event.peak_bytes is not None else "is predicted to take"
     size = "" if known is None else f"{how} {memory(known)} of {memory(event.limit_bytes)}: "

@@ -72,7 +72,7 @@ def latest_fields(event: AnyEvent, fields: Mapping[str, T]) -> dict[str, T]:
             return {}
         case GroupShort():
             return {"message": fields["message"]}
-        case JobWarning() | MemoryRanOut():  # the job goes on, so its state has no message
+        case JobWarning() | MemoryRanOut():  # the job continues, so its state has no message
             return {name: value for name, value in fields.items() if name not in ("message", "rank")}
         case TrainingProfile():  # its `steps` is of this process
             return {name: value for name, value in fields.items() if name.endswith("_s")}
@@ -85,10 +85,10 @@ def event_record(
     """Return an event as the scripts publish it.
 
     Args:
-        event: of an attempt, or of a job without one.
+        event: event of an attempt, or of a job without one.
         began: when its attempt began, seconds since the epoch.
         result: the job's result, which is stored with it.
-        meta: RQ's `job.meta` from now on.
+        meta: new value of RQ's `job.meta`.
     """
     fields = flatten(event)
     return EventRecord(

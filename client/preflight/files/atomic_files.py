@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and readers that no content can surprise; needs no torch."""
+"""Atomic writes of files, and readers that are safe with any content; needs no torch."""
 
 import errno
 import fcntl
@@ -15,28 +15,28 @@ from typing import BinaryIO, Final
 from preflight.files.locks import locked_temporary
 
 LARGEST_TEXT: Final = 16 << 20
-"""Bytes; no manifest or checkpoint description comes near it, so a longer file is none and is not read."""
+"""Most bytes of a manifest or a checkpoint description; none comes near it, so a longer file is not read."""
 BLOCK: Final = 1 << 20
 """Bytes written at once past the page cache; so few stay in the processor's own cache on their way."""
 CANNOT_SYNC: Final = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 """Errors of fsync on a file system that has none, as SMB and FUSE for directories; nothing was lost."""
 SECTOR: Final = 4096
-"""Bytes that the places and sizes of such writes are multiples of: the largest sector of today's disks."""
+"""Bytes of which offsets and sizes of such writes are multiples: the largest sector of today's disks."""
 
 
 class NotRegular(OSError):
-    """What lies under a name is no regular file, or one larger than it may be."""
+    """The path is no regular file, or the file is larger than it may be."""
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` so that `path` holds either what it held before or all of it, a power cut included."""
+    """Write `data` so that `path` holds either its former content or all of it, a power cut included."""
     with staged(path, (data,)) as commit:
         commit()
 
 
 @contextmanager
 def staged(path: Path, chunks: Iterable[bytes | memoryview], *, uncached: bool = False) -> Iterator[Callable[[], None]]:
-    """Write `chunks` beside `path`, synced; yields the function that puts it in place. Left undone, nothing stays.
+    """Write `chunks` next to `path`, synced; yield the function that puts the file in place. Uncalled, nothing stays.
 
     `uncached`: past the kernel's page cache where the file system can. The pages of a large file count against the
     memory limit, and making them may take several times as long as hashing it (docs/decisions.md).
@@ -146,7 +146,7 @@ def sha256_of(path: Path, alive: Callable[[], None] = silent) -> str:
 
 
 def hash_rest(file: BinaryIO, alive: Callable[[], None]) -> str:
-    """Return the sha256, in hex, of what follows in `file`, calling `alive` after every block; raises `OSError`."""
+    """Return the sha256, in hex, of the rest of `file`, calling `alive` after every block; raises `OSError`."""
     digest = hashlib.sha256()
     while block := file.read(BLOCK):
         digest.update(block)

@@ -75,7 +75,7 @@ class RecordWriter(Protocol):
 
 
 class JournalWriter:
-    """Appends records of one run. A fork may go on with it, while the process that made it writes nothing.
+    """Appends records of one run. A fork may continue it, while the process that made it writes nothing.
 
     A `durable` record is synced to disk, or raises `OSError`; any other is dropped when the disk is full.
     """
@@ -84,7 +84,7 @@ class JournalWriter:
         """Append to `path`; `notify_fd` is the non-blocking write end of a pipe that gets a byte after each record."""
         self._run = run
         self._place = memoryview(mmap.mmap(-1, 16)).cast("Q")
-        """Number of the last record, and whether its line may be torn: a fork of this process writes on from there."""
+        """Number of the last record, and whether its line may be torn: a fork of this process continues from there."""
         self._notify_fd = notify_fd
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         # An earlier writer may have been killed within a line; the reader skips an empty one.

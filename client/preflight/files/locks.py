@@ -19,11 +19,11 @@ from typing import Final
 LOCK: Final = "lock"
 """Name of the lock file in a directory that processes use."""
 REMOVED: Final = "~removed-"
-"""What the name of a directory begins with while it is being removed; no job and no data set can be named so."""
+"""Prefix of a directory's name while it is being removed; no job and no data set can have such a name."""
 LOOK_EVERY: Final = 0.01
 """Seconds between two tries to lock."""
 PATIENCE: Final = 5.0
-"""Seconds for which a directory that another process is removing is waited for; renaming it takes microseconds."""
+"""Longest wait for a directory that another process is removing, in seconds; renaming it takes microseconds."""
 FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -100,7 +100,7 @@ def remove_unused(directory: Path) -> bool:
 
 
 def locked_temporary(path: Path) -> tuple[int, Path]:
-    """Make a file beside `path` that is locked as long as its descriptor is open; return descriptor and path.
+    """Make a file next to `path` that is locked as long as its descriptor is open; return descriptor and path.
 
     Its name is a dot, that of `path`, a dot and eight characters.
 
@@ -146,7 +146,7 @@ def is_locked(path: Path) -> bool:
 
 @contextmanager
 def exclusive(path: Path, alive: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock at `path` alone; the file goes with it. `alive` is called while another process holds it.
+    """Hold the lock at `path` alone, and remove the file at the end. `alive` is called while another process holds it.
 
     Raises:
         OSError: the file cannot be made.
@@ -162,7 +162,7 @@ def exclusive(path: Path, alive: Callable[[], None]) -> Iterator[None]:
         except BaseException:
             os.close(file)
             raise
-        os.close(file)  # whoever held it has removed the file
+        os.close(file)  # the process that held it has removed the file
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""The block at the end: what was done for a training, and what its container did to it."""
+"""Text at the end of a command: the speed of its training, the gain of the tuning, and the effects of the container."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from preflight.tuner.journal import Record
 from preflight.tuner.settings import Settings
 
 NOTABLE: Final = 0.05
-"""Share of processors or periods from which on it is worth a clause."""
+"""Least share of processors or periods that is worth a clause."""
 KILLED: Final = 137
 """Exit code of a command that SIGKILL has ended, or that says so of a child."""
 
@@ -24,7 +24,7 @@ class Ended:
     status: int
     seconds: float
     kills: int
-    """For memory, that the kernel counted in this cgroup meanwhile."""
+    """Kills for memory that the kernel counted in this cgroup meanwhile."""
     memory_limit: int
     throttled: float
     """Share of the periods of the CPU quota in which it was used up."""
@@ -32,7 +32,7 @@ class Ended:
 
 
 def block(findings: Findings, ended: Ended, said: Sequence[str] = (), *, is_over: bool = False) -> str:
-    """Return the sentences as lines, with what is `said` of the start.
+    """Return the sentences as lines, with those that are `said` about the start.
 
     `is_over`: the training has ended, though its process lives.
     """
@@ -84,7 +84,7 @@ def _trained(processes: Sequence[Process], ended: Ended) -> str:
 
 
 def _speed(main: Process, did: str) -> str:
-    """Return what was done, how, and how much faster that is than the script's own settings."""
+    """Return the steps, their settings, and how much faster those are than the script's own."""
     start, summary = main.start, main.summary
     own = settings_of(start.get("own"))
     source = text(start.get("threads_from"))
@@ -127,7 +127,7 @@ def _notes(main: Process) -> list[str]:
 
 
 def _advice(main: Process) -> list[str]:
-    """Return what would change what is learned: what it brings, with the line to change, then what brings nothing."""
+    """Return changes that would alter the result: those with a gain first, with the line to change, then the others."""
     found: list[tuple[float, str]] = []
     for each in main.named("advice"):
         change, note, line = (text(each.get(name)) for name in ("change", "note", "line"))
@@ -145,7 +145,7 @@ def _advice(main: Process) -> list[str]:
 
 
 def _killed(main: Process | None, ended: Ended) -> str:
-    """Return who ended the command, where it did not end by itself."""
+    """Return the cause of the command's end, where it did not end by itself."""
     if ended.kills:
         peak = integer(main.summary.get("memory_peak")) if main else None
         seen = "" if peak is None else f", after a peak of {peak / MIB:,.0f} MiB"
@@ -161,7 +161,7 @@ def _killed(main: Process | None, ended: Ended) -> str:
 
 
 def _fitting(main: Process | None) -> str:
-    """Return what would fit: batches take memory in proportion to their samples, weights and the program do not."""
+    """Return the remedy: batches take memory in proportion to their samples, weights and the program do not."""
     workload = fields(main.start.get("workload")) if main else {}
     batch, state = integer(workload.get("batch")), integer(workload.get("state_bytes"))
     base = integer(main.start.get("base_bytes")) if main else None

@@ -19,7 +19,7 @@ NOT_EXECUTABLE: Final = 126
 SIGNALED: Final = 128
 """Exit code of a shell for a command that signal n ended, less n."""
 POLL_SECONDS: Final = 1.0
-"""Between two calls of `poll`."""
+"""Seconds between two calls of `poll`."""
 _PR_SET_PDEATHSIG: Final = 1
 _JOB_CONTROL: Final = frozenset((signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU))
 _FORWARDED: Final = _JOB_CONTROL | {

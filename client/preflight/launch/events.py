@@ -1,4 +1,4 @@
-"""The events of docs/reference/wire.md about a training of somebody else's, as JSON lines.
+"""The events of docs/reference/wire.md about the training of any command, as JSON lines.
 
 Fields that are not known of it (loss, epochs) are left out, so that `progress` is not a whole event.
 """
@@ -26,7 +26,7 @@ class EventLog:
         self._job = f"run-{os.getpid()}"
         self._sequence = 0
         self._done: dict[int, int] = {}
-        """Process -> records of it that were written."""
+        """Process -> number of its records that were written."""
         self._steps: dict[int, int] = {}
         found = detect()
         self._write(time.time(), {
@@ -35,7 +35,7 @@ class EventLog:
         })  # fmt: skip
 
     def write_new(self) -> None:
-        """Write what was found since the last time."""
+        """Write the events found since the last call."""
         for process in read_findings(self._folder).processes:
             done = self._done.get(process.pid, 0)
             for record in process.records[done:]:
@@ -54,7 +54,7 @@ class EventLog:
 
 
 def _events(record: Record, process: Process) -> Iterator[Record]:
-    """Yield the event that says what a record says."""
+    """Yield the event for a record."""
     gain = fields(record.get("ratio") or record.get("gain"))
     speed = {"ratio": gain.get("ratio")}
     match record.get("what"):

@@ -1,4 +1,4 @@
-"""What the processes of a command have found, as they left it in its folder."""
+"""Findings of the processes of a command, as they left them in its folder."""
 
 import os
 import signal
@@ -18,9 +18,9 @@ class Process:
 
     pid: int
     records: tuple[Record, ...]
-    """In order, without the summary."""
+    """Records in order, without the summary."""
     summary: Record
-    """The last one; empty where it was killed before the first."""
+    """The last summary; empty where the process was killed before the first."""
 
     @property
     def start(self) -> Record:
@@ -29,7 +29,7 @@ class Process:
 
     @property
     def steps(self) -> int:
-        """Optimizer steps."""
+        """Number of optimizer steps."""
         return integer(self.summary.get("steps")) or 1
 
     @property
@@ -50,10 +50,10 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """All that a folder holds."""
+    """All findings in a folder."""
 
     processes: tuple[Process, ...]
-    """The one with the most steps first."""
+    """Processes, the one with the most steps first."""
     loaded_python: bool
     loaded_torch: bool
     failures: tuple[str, ...]
@@ -81,7 +81,7 @@ class Throttling:
 
 
 def read_findings(folder: Path) -> Findings:
-    """Return what the processes have left in `folder` so far."""
+    """Return the findings that the processes have left in `folder` so far."""
     found = []
     for path in sorted(folder.glob("*.jsonl")):
         summary = read_records(path.with_suffix(".summary"))

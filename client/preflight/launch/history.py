@@ -1,4 +1,4 @@
-"""History: what earlier starts of a workload have found about the settings that only a start can set.
+"""History: findings of earlier starts of a workload about the settings that only a start can set.
 
 One of them is tried at a start, the one before it kept or dropped by the seconds of a step once the running settings
 have settled. The files lie in a cache: without them the trials begin again.
@@ -24,7 +24,7 @@ from preflight.tuner.journal import Record
 LONGEST: Final = 600.0
 """Seconds of the last run beyond which nothing is tried: a whole run has the setting, whether it is slower or not."""
 LEAST_GAIN: Final = 1.02
-"""The whole interval has to be above it: runs of the same settings differ."""
+"""Ratio above which the whole interval has to be, to keep a setting: runs of the same settings differ."""
 OTHERS: Final = 0.3
 """Processors in use by others by which two runs may differ and still be compared."""
 MOST_TRIES: Final = 3
@@ -33,7 +33,7 @@ MOST_TRIES: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
-    """Seconds of a step in one run, with the 95 % interval, and what disturbed it."""
+    """Seconds of a step in one run, with the 95 % interval, and the processors that others used."""
 
     step_s: float
     low_s: float
@@ -44,21 +44,21 @@ class Speed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What is known of a workload; `signature` says when it is another one."""
+    """Record of a workload; another `signature` means another workload."""
 
     signature: str = ""
     container: str = ""
     seconds: float = 0.0
-    """Of the last run."""
+    """Seconds of the last run."""
     before: Record = field(default_factory=dict)
     base: Record = field(default_factory=dict)
-    """Speed with what is kept."""
+    """Speed with the kept settings."""
     kept: Record = field(default_factory=dict)
-    """Name -> ratio, low, high."""
+    """Name of a kept setting -> ratio, low, high."""
     dropped: Record = field(default_factory=dict)
-    """Name -> why."""
+    """Name of a dropped setting -> the reason."""
     tries: Record = field(default_factory=dict)
-    """Name -> starts in vain."""
+    """Name of a setting -> starts whose runs could not be compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class Start:
 
     @property
     def settings(self) -> tuple[StartSetting, ...]:
-        """All that are set; a trial takes the place of what is kept of its kind."""
+        """All settings of the start; a trial takes the place of the kept one of its kind."""
         if self.trial is None:
             return self.kept
         return (*(each for each in self.kept if each.kind != self.trial.kind), self.trial)
@@ -84,7 +84,7 @@ class Start:
 
     @property
     def interop(self) -> int | None:
-        """Inter-op threads; None: torch's."""
+        """Inter-op threads; None: torch's default."""
         return next((each.interop for each in self.settings if each.interop is not None), None)
 
 
@@ -133,7 +133,7 @@ class History:
         return Start(kept=kept, trial=trial)
 
     def learn(self, start: Start, findings: Findings, status: int) -> list[str]:
-        """Take how a run ended; return what is to be said about its start, and about the next one."""
+        """Record how a run ended; return the sentences about its start, and about the next one."""
         said = [f"started with {each.name}, {_times(self._workload.kept, each.name)}" for each in start.kept]
         if not findings.processes:
             return [*said, *self._drop_failed(start, status)]

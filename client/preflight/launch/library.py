@@ -1,4 +1,4 @@
-"""Tuner: the tuning of `preflight run` for a program that calls it, and what only a program's own loop can do.
+"""Tuner: the tuning of `preflight run` for a program that calls it, with options that need the program's own loop.
 
 from preflight import Tuner
 
@@ -53,7 +53,7 @@ class Tuner:
         self._precision = precision
         self._splits = micro_batch == "auto"
         self._most: int | None = None
-        """Samples of a forward pass; None: all of a batch."""
+        """Most samples of a forward pass; None: all of a batch."""
         self._micro: MicroBatchTuner | None = None
         self._number = 0
         self._autocast = False
@@ -89,7 +89,7 @@ class Tuner:
         return loss
 
     def report(self) -> str:
-        """Return what was done, as the block at the end of `preflight run`; empty under that command."""
+        """Return the report, as the block at the end of `preflight run`; empty under that command."""
         if self._hook is None:
             return ""
         self._hook.finish()
@@ -170,7 +170,7 @@ def _samples(batch: object) -> int:
 
 
 def _parts(batch: Batch, most: int | None) -> Iterator[tuple[Batch, float]]:
-    """Yield a batch in parts of at most so many samples, each with its share of them."""
+    """Yield a batch in parts of at most `most` samples, each with its share of the batch."""
     count = _samples(batch)
     if most is None or most >= count:
         yield batch, 1.0

@@ -98,7 +98,7 @@ def run(steps: int | None, report: Path | None, command: tuple[str, ...], **flag
 
 
 def _history(command: Sequence[str]) -> History | None:
-    """Return what earlier starts have found; None: there is no place for it, or no working directory."""
+    """Return the history of earlier starts; None: there is no place for it, or no working directory."""
     with suppress(OSError, ValueError):
         folder = local_path(os.environ.get("PREFLIGHT_CACHE_DIR") or "~/.cache/preflight")
         return History(folder / "run", command, detect())
@@ -106,7 +106,7 @@ def _history(command: Sequence[str]) -> History | None:
 
 
 def _variables(folder: Path | None, start: Start) -> dict[str, str]:
-    """Return the environment of the command: ours, what only a start can set, and the way to the hook."""
+    """Return the environment of the command: ours, the settings of the start, and the path to the hook."""
     variables = start.environment(os.environ)
     if folder is not None:
         variables[VARIABLE] = str(folder)

@@ -1,6 +1,6 @@
 """Settings that only the start of a command can set: another allocator, huge pages, how threads wait, inter-op threads.
 
-They change nothing of what is learned. What the user has set by an environment variable is left alone.
+They do not change the result. A setting that the user has made by an environment variable is left alone.
 """
 
 import os
@@ -23,7 +23,7 @@ LIBRARIES: Final = (Path("/usr/lib"), Path("/usr/lib64"), Path("/usr/local/lib")
 LEAST_GLIBC: Final = (2, 35)
 TRANSPARENT: Final = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 WAITING: Final = ("OMP_WAIT_POLICY", "KMP_BLOCKTIME", "KMP_LIBRARY", "GOMP_SPINCOUNT")
-"""With any of them the user has chosen how OpenMP's threads wait for work."""
+"""Variables by which a user chooses how OpenMP's threads wait for work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +31,19 @@ class StartSetting:
     """One setting, by the environment of the command or before the first forward pass."""
 
     name: str
-    """As it is said: jemalloc."""
+    """Name in sentences, such as jemalloc."""
     kind: Literal["allocator", "huge pages", "waiting", "interop"]
-    """Of one kind at most one can be set."""
+    """Kind of the setting; at most one of a kind can be set."""
     variables: Mapping[str, str] = field(default_factory=dict)
     interop: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Before:
-    """What an earlier start of the same workload found."""
+    """Findings of an earlier start of the same workload."""
 
     threads: int
-    """That stayed."""
+    """Threads with which that run ended."""
     interop: int
     interop_at_import: int
     is_compiled: bool
@@ -62,7 +62,7 @@ def possible(
             joined = ":".join(filter(None, (tunables, HUGE_PAGES)))
             found.append(StartSetting("huge pages", "huge pages", {"GLIBC_TUNABLES": joined}))
     if before.threads > 1 and not any(name in variables for name in WAITING):
-        # Who spins uses up a quota, and who sleeps wakes up late.
+        # Spinning threads use up a quota, and sleeping ones wake up late.
         policy = "passive" if quota is not None else "active"
         found.append(StartSetting(f"{policy} waiting of threads", "waiting", {"OMP_WAIT_POLICY": policy.upper()}))
     if before.interop == before.interop_at_import > 1 and not before.is_compiled:

@@ -1,4 +1,4 @@
-"""What `preflight run --json` writes."""
+"""Content of the file that `preflight run --json` writes."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -9,7 +9,7 @@ from preflight.tuner.journal import Record
 
 
 def summary(command: Sequence[str], findings: Findings, ended: Ended, said: Sequence[str] = ()) -> Record:
-    """Return how a command ended, what its processes found, and the sentences of the block."""
+    """Return the end of a command, the findings of its processes, and the sentences of the block."""
     return {
         "type": "preflight.run.v1", "command": list(command), **asdict(ended),
         "processes": [_process(each) for each in findings.processes],

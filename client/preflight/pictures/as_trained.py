@@ -17,7 +17,7 @@ HEADER: Final = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
 GREY: Final = b"\x08\x00"
 """Bit depth and colour type in the header of a PNG with 8 bits of grey (ISO/IEC 15948, 11.2.2)."""
 LEAST_INK: Final = 128
-"""Of 255, that the brightest pixel has."""
+"""Least value of the brightest pixel, of 255."""
 OFF_CENTRE: Final = 1.0
 """Pixels that the centre of mass may lie off the middle: images of MNIST are placed by whole pixels."""
 
@@ -60,7 +60,7 @@ def read_as_trained(data: bytes, height: int, width: int, filled: float) -> npt.
 
 @lru_cache(maxsize=8)
 def _moments(height: int, width: int) -> npt.NDArray[np.float32]:
-    """Return what pixels are multiplied by for their sum and its moments about the middle, float32 [pixels, 3]."""
+    """Return the factors of pixels for their sum and its moments about the middle, float32 [pixels, 3]."""
     import numpy as np
 
     down, across = np.mgrid[:height, :width].astype(np.float32)

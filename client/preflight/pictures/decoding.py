@@ -22,9 +22,9 @@ MAGIC: Final = (
 """First bytes of the files that are read, and Pillow's name of their format."""
 HEIF: Final = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1")
 LONGEST_CAUSE: Final = 120
-"""Characters of what Pillow says of a damaged file."""
+"""Most characters of Pillow's message about a damaged file."""
 ORIENTATION: Final = 0x0112
-"""Tag of EXIF."""
+"""EXIF's tag of the orientation."""
 BORDER: Final = 32
 """Levels around the median of a border within which it counts as plain paper."""
 
@@ -35,7 +35,7 @@ class Unusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What the form of a data set is chosen from."""
+    """Properties of a picture, from which the form of a data set is chosen."""
 
     height: int
     width: int
@@ -84,7 +84,7 @@ def probe(data: bytes) -> Probe:
 
 
 def probe_pixels(pixels: Images, height: int, width: int) -> Probe:
-    """Return what is found in pixels uint8 [H, W, 3] of a picture of `height` and `width`."""
+    """Return size, colour and paper by the pixels uint8 [H, W, 3] of a picture of `height` and `width`."""
     grey = pixels.mean(2)
     border = np.concatenate((grey[0], grey[-1], grey[:, 0], grey[:, -1]))
     middle = float(np.median(border))
@@ -114,7 +114,7 @@ def fit(picture: Image.Image, form: Form) -> Images:
 
 
 def cause(error: Exception) -> str:
-    """Return the first words of what a parser says."""
+    """Return the first words of a parser's message."""
     return " ".join(str(error).split())[:LONGEST_CAUSE] or type(error).__name__
 
 
@@ -138,7 +138,7 @@ def _opened(data: bytes, most_pixels: int = MAX_PIXELS) -> Image.Image:
 
 
 def _foreign(data: bytes) -> str:
-    """Return what a file is that is no picture of a kind that is read."""
+    """Return the predicate on a file that is no picture of a kind that is read."""
     start = data[:512].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if not data:
         return "is empty"
@@ -160,7 +160,7 @@ def _foreign(data: bytes) -> str:
 
 
 def _plain(picture: Image.Image, channels: int) -> Image.Image:
-    """Return a picture in any mode as L or RGB, upright; what is transparent becomes white."""
+    """Return a picture in any mode as L or RGB, upright; transparent parts become white."""
     if (picture.format != "PNG" or "exif" in picture.info) and picture.getexif().get(ORIENTATION, 1) != 1:
         picture = ImageOps.exif_transpose(picture)
     if picture.mode.startswith("I"):  # 16 bits, of which Pillow would keep the lower ones

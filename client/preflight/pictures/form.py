@@ -1,10 +1,10 @@
-"""The form that the pictures of a data set get, and of those that a model of it reads."""
+"""Form of the pictures of a data set, and of those that its models read."""
 
 from dataclasses import dataclass
 from typing import Final
 
 MAX_PIXELS: Final = 50_000_000
-"""Of a picture that is decoded."""
+"""Most pixels of a picture that is decoded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +14,7 @@ class Form:
     height: int
     width: int
     channels: int
-    """1 or 3."""
+    """Number of channels: 1 or 3."""
     invert: bool
     """Whether dark and light change places, so that 0 is background."""
 

@@ -39,12 +39,12 @@ def erode(grey: Grey, side: int) -> Grey:
 
 
 def closing(grey: Grey, side: int) -> Grey:
-    """Return a picture in which what is dark and holds no square of `side` pixels is filled from around it."""
+    """Return a picture whose dark parts that hold no square of `side` pixels are filled from around them."""
     return erode(dilate(grey, side), side)
 
 
 def opening(grey: Grey, side: int) -> Grey:
-    """Return a picture in which what is light and holds no square of `side` pixels is gone."""
+    """Return a picture without the light parts that hold no square of `side` pixels."""
     return 255 - closing(255 - grey, side)
 
 
@@ -73,12 +73,12 @@ class Box:
 
     @property
     def width(self) -> int:
-        """Pixels."""
+        """Width in pixels."""
         return self.right - self.left
 
     @property
     def height(self) -> int:
-        """Pixels."""
+        """Height in pixels."""
         return self.bottom - self.top
 
     def joined(self, other: Box) -> Box:
@@ -95,7 +95,7 @@ class Box:
         return max(across, down, 0)
 
     def scaled(self, factor: int) -> Box:
-        """Return the box in a picture so many times as large."""
+        """Return the box in a picture `factor` times as large."""
         return Box(self.left * factor, self.top * factor, self.right * factor, self.bottom * factor)
 
 
@@ -105,9 +105,9 @@ class Part:
 
     box: Box
     area: int
-    """Pixels."""
+    """Number of pixels."""
     runs: int
-    """Rows of pixels in it."""
+    """Number of horizontal runs of pixels."""
     label: int
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 MAX_SIDE: Final = 64
-"""Pixels; of a larger image every second, third, ... one is kept: twelve images in colour take 150 KB at most."""
+"""Most pixels of a side; of a larger image every second, third, ... is kept: twelve in colour take 150 KB at most."""
 
 
 def png(pixels: npt.NDArray[np.uint8]) -> bytes:

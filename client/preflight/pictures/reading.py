@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 FORMATS: Final = ("PNG", "JPEG")
 LARGEST_FILE: Final = 64 << 20
-"""Bytes."""
+"""Most bytes of a picture's file."""
 MOST_PIXELS: Final = 20_000_000
 WORKING: Final = 1000
-"""Pixels; of a picture whose longer side has twice as many, several are taken as one first."""
+"""Pixels of the longer side; a picture with at least twice as many is reduced first."""
 CENTRED: Final = 1.5
 """Pixels up to which a drawing in a picture of the model's size may differ from size and place of MNIST's."""
 LONGEST_CAUSE: Final = 200
-"""Characters of what Pillow says of a damaged file."""
+"""Most characters of Pillow's message about a damaged file."""
 Filled = Annotated[float, Field(gt=0, le=1)]
 """Share of the image's side that the longer side of the drawing has: 20/28 in MNIST."""
 
@@ -46,10 +46,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was made of a picture."""
+    """A picture as it was read."""
 
     image: npt.NDArray[np.uint8]
-    """What the network sees, [C, H, W]."""
+    """Input of the network, uint8 [C, H, W]."""
     strokes: Strokes | None = None
     """The ink, its box in the pixels of the picture; None: the picture was not read as a drawing."""
 
@@ -71,7 +71,7 @@ class Picture:
     data: bytes = field(repr=False)
 
     def __str__(self) -> str:
-        """Return what it is called in a sentence."""
+        """Return its name in a sentence."""
         return "the picture"
 
 
@@ -171,7 +171,7 @@ def read_as_imported(path: Path | Picture, form: Form, most_pixels: int = MOST_P
 
 
 def center_digit(ink: npt.NDArray[np.float32], height: int, width: int, filled: float) -> npt.NDArray[np.uint8]:
-    """Return ink [H, W], 0..1 and somewhere above 0, as uint8 [height, width], so much of it filled."""
+    """Return ink [H, W], 0..1 and somewhere above 0, as uint8 [height, width], of which it fills the share `filled`."""
     import numpy as np
     from PIL import Image
 
@@ -229,7 +229,7 @@ def read_file(path: Path | Picture) -> bytes:
 
 
 def _require_single_image(image: Image.Image, path: Path | Picture, most_pixels: int) -> None:
-    """Raise `InvalidConfig` for a picture that is too large to be decoded, by its header, or is several."""
+    """Raise `InvalidConfig` for a picture that is too large to be decoded, by its header, or has several frames."""
     if image.width * image.height > most_pixels:
         raise InvalidConfig(
             f"{path} has {image.width:,} x {image.height:,} pixels, but may have at most {most_pixels:,} in all; "
@@ -250,7 +250,7 @@ def _brightness(image: Image.Image) -> tuple[npt.NDArray[np.uint8], int]:
 
 
 def _opaque(image: Image.Image) -> Image.Image:
-    """Return a picture in any mode as RGB; what is transparent is white."""
+    """Return a picture in any mode as RGB; transparent parts are white."""
     import numpy as np
     from PIL import Image
 

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     Ink = npt.NDArray[np.float32]
 
 LEAST_CONTRAST: Final = 16
-"""Of 255, between the darkest and the brightest pixel; below it the picture is empty."""
+"""Least difference of the darkest and the brightest pixel, of 255; below it the picture is empty."""
 NOISE: Final = 0.15
 """Share of the contrast up to which a pixel is paper."""
 PHOTOGRAPH: Final = 64
-"""Pixels of the shorter side; a smaller picture was made by a program, and its border says what its paper is."""
+"""Pixels of the shorter side; a smaller picture was made by a program, and its border shows its paper."""
 LONGEST: Final = 400
 """Pixels of the longer side in which strokes are looked for against a local background."""
 WIDEST_STROKE: Final = 0.3
-"""Share of the picture's shorter side; what is wider is paper, a shadow or a table."""
+"""Largest width of a stroke, as a share of the picture's shorter side; wider parts are paper, a shadow or a table."""
 MOST_INK: Final = 0.4
 """Share of a picture that a drawing covers at most; more is a sheet of paper on a table."""
 CLEAR: Final = 0.3
@@ -60,9 +60,9 @@ class Strokes:
     ink: Ink
     """Float32 [H, W], 0 for paper to 1 for ink; of the picture's size, or smaller by a whole factor."""
     polarity: Polarity
-    """Of the ink, in relation to its paper."""
+    """Whether the ink is darker or lighter than its paper."""
     box: Box
-    """Of the drawing, in the pixels of the picture."""
+    """Box of the drawing, in the pixels of the picture."""
     spread: float
     """Share of the full scale between the darkest and the brightest paper, 2 % on either side left out."""
     uneven: bool
@@ -101,9 +101,9 @@ def find_strokes(grey: Grey) -> Strokes:
 
 
 def _on_even_paper(grey: Grey, darkest: float, brightest: float) -> tuple[Strokes, bool, bool]:
-    """Return the ink, which is whatever the border of the picture is not; and of the border, how much is paper.
+    """Return the ink, which is all that differs from the border of the picture, and how much of the border is paper.
 
-    That is whether all of it is, and whether most of it is.
+    The two flags say whether all of the border is, and whether most of it is.
     """
     import numpy as np
 
@@ -122,7 +122,7 @@ def _on_even_paper(grey: Grey, darkest: float, brightest: float) -> tuple[Stroke
 
 
 def _spread(paper: Grey, beyond: int = 2) -> float:
-    """Return the range of paper as a share of the full scale, so many percent on either side left out."""
+    """Return the range of paper as a share of the full scale, `beyond` percent on either side left out."""
     import numpy as np
 
     low, high = np.percentile(paper, (beyond, 100 - beyond))
@@ -150,7 +150,7 @@ def _on_uneven_paper(grey: Grey, polarities: Sequence[Polarity]) -> Strokes | No
 def _against_background(light: Grey, polarity: Polarity) -> tuple[Strokes | None, float]:
     """Return the drawing in ink of a polarity, and its contrast: the share that the ink lacks of the paper's light.
 
-    What strokes enclose stands apart from its background, too, but is as light as most of what is around it.
+    An area that strokes enclose stands apart from its background, too, but is as light as most of its surroundings.
     """
     import numpy as np
 
@@ -174,7 +174,7 @@ def _against_background(light: Grey, polarity: Polarity) -> tuple[Strokes | None
 
 
 def _drawing(strength: Ink) -> tuple[Box, Ink] | None:
-    """Return box and ink, 0..1, of the drawing in a picture of what each pixel lacks of its background."""
+    """Return box and ink, 0..1, of the drawing in a picture of the light that each pixel lacks of its background."""
     import numpy as np
 
     strength = _without_edges(strength)
@@ -251,7 +251,7 @@ def _is_line(part: Part, shape: tuple[int, ...]) -> bool:
 
 
 def _is_one_digit(mask: Mask) -> bool:
-    """Whether few strokes lie beside one another: a grid of lines crosses each row and column many times."""
+    """Whether few strokes lie side by side: a grid of lines crosses each row and column many times."""
     import numpy as np
 
     for pixels in (mask, mask.T):

@@ -47,7 +47,7 @@ def resolve_event_id(connection: Redis, own_id: str, rq_id: str) -> str | None:
 
 
 def _alias(connection: Redis, rq_id: str) -> bytes | None:
-    """Return the id in an alias; None where there is none, or it is none."""
+    """Return the id in an alias; None where there is none, or its key has another type."""
     try:
         return read_value(connection, keys.alias(rq_id), MAX_ID_BYTES)
     except ResponseError as error:

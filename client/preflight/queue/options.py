@@ -1,4 +1,4 @@
-"""Options of RQ's `enqueue` beside the call: retries, repeats, rate limit, callbacks; read within bounds."""
+"""Options of RQ's `enqueue` apart from the call: retries, repeats, rate limit, callbacks; read within bounds."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 MAX_INTERVALS: Final = 100
 MAX_INTERVAL: Final = 10 * 365 * 86_400
-"""Seconds between two runs."""
+"""Most seconds between two runs."""
 MAX_RETRIES: Final = 100
 MAX_REPEATS: Final = 10**9
 MAX_RATE_LIMIT_BYTES: Final = 256

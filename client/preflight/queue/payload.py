@@ -11,7 +11,7 @@ from preflight.redis.untrusted.values import Refused, as_json, as_text
 MAX_PAYLOAD_BYTES: Final = 1024 * 1024
 """Bytes of a payload once it is decompressed; more than a TrainJob may have, whose own error names that limit."""
 MAX_NAME_LENGTH: Final = 256
-"""Characters of a function's name."""
+"""Most characters of a function's name."""
 
 Payload = tuple[str, list[JsonValue], dict[str, JsonValue]]
 """Function, positional and keyword arguments."""
@@ -25,7 +25,7 @@ class PoisonMessage(PreflightError):
     def __init__(self, message: str, job_id: str) -> None:
         super().__init__(message)
         self.job_id = job_id
-        """As it stands in the queue."""
+        """Id as it stands in the queue."""
 
 
 def poison(job_id: str, what: str) -> PoisonMessage:
@@ -34,7 +34,7 @@ def poison(job_id: str, what: str) -> PoisonMessage:
 
 
 def decode_payload(job_id: str, data: bytes, most: int = MAX_PAYLOAD_BYTES) -> Payload:
-    """Return the call that `data` asks for, of at most so many bytes; raises `PoisonMessage`."""
+    """Return the call that `data` asks for, of at most `most` bytes; raises `PoisonMessage`."""
     raw = _decompress(job_id, data, most)
     if raw.startswith(b"\x80") or (raw.endswith(b".") and not raw.startswith(b"[")):
         raise poison(job_id, "is a pickle, which is not read; enqueue it with rq.serializers.JSONSerializer")

@@ -1,6 +1,6 @@
 r"""Signatures of jobs: HMAC-SHA256 over the job, the time of signing and RQ's terms.
 
-What is signed is one JSON object in its canonical form: keys sorted at every level, no white space, non-ASCII
+The signed text is one JSON object in its canonical form: keys sorted at every level, no white space, non-ASCII
 characters as `\uXXXX` escapes in lower case, and numbers as Python writes them. Its fields:
 
     job          the request, the one argument of the call; `job_id` must be in it
@@ -10,7 +10,7 @@ characters as `\uXXXX` escapes in lower case, and numbers as Python writes them.
                  (timeout: 21600 then)
     retries      RQ's `retries_left` when the job is enqueued; 0 where the hash has no such field
 
-The signature is 64 lower-case hexadecimal digits. It travels as the keyword `signature`, beside the keywords
+The signature is 64 lower-case hexadecimal digits. It travels as the keyword `signature`, next to the keywords
 `signed_at` and `retries`, because RQ counts `retries_left` down; the others are read from the hash. The bytes of
 `{"type": "preflight.train.v1", "job_id": "a", "dataset": "mnist"}`, as preflight.client enqueues it, are (one line):
 
@@ -42,7 +42,7 @@ MAX_NUMBER: Final = 10**10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What is signed beside the job."""
+    """Values that are signed together with the job."""
 
     signed_at: int = field(default_factory=lambda: int(time.time()))
     """Whole seconds since the epoch; by default now."""
@@ -122,7 +122,7 @@ def _json(value: int | None) -> str:
 
 
 def canonical(payload: Mapping[str, JsonValue]) -> bytes:
-    """Return the bytes that are signed; raises `InvalidConfig` for what is not JSON."""
+    """Return the bytes that are signed; raises `InvalidConfig` for a job that is not JSON."""
     try:
         text = json.dumps(dict(payload), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:

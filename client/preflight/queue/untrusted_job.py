@@ -21,9 +21,9 @@ from preflight.wire import JOB_TIMEOUT, is_job_id
 MAX_FIELDS: Final = 64
 """Fields of a job's hash; RQ writes about half as many."""
 MAX_FIELD_BYTES: Final = 256 * 1024
-"""Bytes of one field as it is stored."""
+"""Most bytes of one field as it is stored."""
 MAX_TIMEOUT: Final = 30 * 86_400
-"""Seconds for which a job may run."""
+"""Most seconds for which a job may run."""
 MAX_TTL: Final = 10 * 365 * 86_400
 """Seconds of a time to live; RQ's default stands in for a longer one."""
 FIELDS: Final = (
@@ -55,7 +55,7 @@ class UntrustedJob:
     enqueued_at: float | None
     """Seconds since the epoch; None where RQ does not say."""
     fields: Mapping[str, bytes]
-    """As they were read; the job's hash is restored from them should Redis lose its data."""
+    """Fields as they were read; the job's hash is restored from them should Redis lose its data."""
 
 
 def fetch_job(job_id: bytes | str, connection: Redis) -> UntrustedJob:

@@ -1,4 +1,4 @@
-"""A model in memory: how it reads a picture, and what it says of an image."""
+"""A model in memory: how it reads a picture, and its probabilities for an image."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Model:
-    """A model that can be asked."""
+    """A model that is ready to recognize images."""
 
     shape: tuple[int, int, int]
     """Channels, 1 or 3, height and width of an image."""
     filled: float
     names: tuple[str, ...]
-    """Of the classes."""
+    """Names of the classes."""
     inverted: bool | None
-    """As `ModelInput` has it."""
+    """Whether pictures are inverted, as `ModelInput` has it; None: they are not read as those of an import."""
     uncertain_below: float | None
     """Probability below which an answer is uncertain; None: not measured."""
     recognize: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.float32]]

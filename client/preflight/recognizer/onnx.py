@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 ONNX: Final = "model.onnx"
-"""In the directory of a model."""
+"""Name of the file in the directory of a model."""
 IMAGES, PROBABILITIES = "images", "probabilities"
 """The input, uint8 [N, C, H, W] with 0 for background and 255 for ink, and the output, float32 [N, classes]."""
 CLASSES: Final = "classes"

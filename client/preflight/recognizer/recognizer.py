@@ -26,15 +26,15 @@ MAX_BATCH: Final = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recognition:
-    """What a model sees in a picture."""
+    """Answer of a model for a picture."""
 
     name: str
-    """Of the class."""
+    """Name of the class."""
     label: int
     """Number of the class."""
     probability: float
     probabilities: dict[str, float]
-    """Of each class, by name."""
+    """Probability of each class, by name."""
     uncertain: bool | None
     """Whether the probability lies below the model's threshold; None: it was not measured."""
 
@@ -66,12 +66,12 @@ class Recognizer:
         return self._model.shape
 
     def recognize(self, picture: str | Path | bytes) -> Recognition:
-        """Return what the model sees in a picture, a path or the bytes of its file; raises `InvalidConfig`."""
+        """Return the answer for a picture, a path or the bytes of its file; raises `InvalidConfig`."""
         (found,) = self.recognize_all([picture])
         return found
 
     def recognize_all(self, pictures: Sequence[str | Path | bytes]) -> list[Recognition]:
-        """Return what the model sees in each picture, in turn; raises `InvalidConfig` for the first unusable one."""
+        """Return the answer for each picture, in turn; raises `InvalidConfig` for the first unusable one."""
         import numpy as np
 
         found = []

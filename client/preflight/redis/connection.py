@@ -13,16 +13,16 @@ from preflight.redis.primary import AsyncPrimaryPool, NotPrimary, PrimaryPool
 from preflight.redis.untrusted.bounded_connection import PROTOCOL, AsyncBoundedParser, BoundedParser
 
 SOCKET_TIMEOUT: Final = 5
-"""Seconds for which an answer is waited for; longer than any command blocks."""
+"""Longest wait for an answer, in seconds; longer than any command blocks."""
 GLANCE_TIMEOUT: Final = 1
 """The same in a service that starts without Redis, too, and in a worker that ends while Redis is away."""
 RETRY_BASE: Final = 0.05
 RETRY_CAP: Final = 1.0
 """Seconds before a command that a replica refused is repeated: twice the first value, then doubled up to the second."""
 PATIENCE: Final = 5
-"""Repetitions by a client whose caller does not repeat what fails; they take 2.5 s."""
+"""Repetitions by a client whose caller does not repeat failed commands; they take 2.5 s."""
 REPLICA_SECONDS: Final = 1.0
-"""For which a replica may take to have what was written."""
+"""Longest wait for a replica to receive written data, in seconds."""
 
 
 def open_redis(
@@ -32,7 +32,7 @@ def open_redis(
 
     Args:
         url: redis://, rediss:// or unix://.
-        seconds: for which each answer is waited for.
+        seconds: longest wait for each answer.
         connect_seconds: the same for a connection.
         retries: how often a command is repeated that a replica has refused, with growing pauses; nothing else is
             repeated, so that no command is carried out twice.
@@ -68,7 +68,7 @@ def shorten_waits(connection: Redis, seconds: int = GLANCE_TIMEOUT) -> None:
 
 
 def is_replicated(connection: Redis) -> bool:
-    """Whether what was written by `connection` is safe from a failover: a replica has it, or there is none.
+    """Whether data written by `connection` is safe from a failover: a replica has it, or there is none.
 
     Waits for `REPLICA_SECONDS`. Where this user may not ask, it counts as safe.
     """

@@ -43,12 +43,12 @@ def ended(queue: str) -> str:
 
 
 def datasets(queue: str) -> str:
-    """Hash of the data sets that the workers of a queue have: name -> when one said so, seconds since the epoch."""
+    """Hash of the data sets of a queue's workers: name -> when a worker published it, seconds since the epoch."""
     return f"preflight:datasets:{queue}"
 
 
 def catalog(queue: str) -> str:
-    """Hash of what workers say of their data sets and models: `dataset NAME` or `model NAME` -> JSON."""
+    """Hash of the workers' entries for data sets and models: `dataset NAME` or `model NAME` -> JSON."""
     return f"preflight:catalog:{queue}"
 
 
@@ -168,7 +168,7 @@ def rq_scheduler_lock(queue: str) -> str:
 
 
 def rq_rate_limit(name: str) -> str:
-    """Hash of a rate limit's settings; RQ has it since 3.0, beside `:allowed` and `:rate_limited`."""
+    """Hash of a rate limit's settings; RQ has it since 3.0, next to `:allowed` and `:rate_limited`."""
     return f"rq:rl:{name}"
 
 
@@ -223,12 +223,12 @@ class Key:
     """One kind of key."""
 
     name: str
-    """With a part of `DIFFERENT` in braces where keys differ."""
+    """Pattern of the key, with a part of `DIFFERENT` in braces where keys differ."""
     kind: Kind
     writer: str
     reader: str
     bound: str
-    """Of what is read at once."""
+    """Limit on the size of one read."""
     ttl: str
 
     def matches(self, key: str) -> bool:
@@ -313,8 +313,8 @@ KEYS: Final = (
     Key("rq:worker:{worker}:executions", "set", "worker", "RQ's tools", "nothing", "150 s"),
     Key("rq:pubsub:{worker}", "any", "RQ's tools", "worker", "4 KiB a command, 100 a step", "a channel"),
 )  # fmt: skip
-"""Who writes and reads each key, how much of it is read at once, and for how long it is kept. Nothing in it is trusted,
-whoever is named as the writer: others may have the same rights. The fuzzer takes its targets from here, and
+"""Writers and readers of each key, how much of it is read at once, and for how long it is kept. No content is trusted,
+regardless of the named writer: others may have the same rights. The fuzzer takes its targets from here, and
 tests/integration/preflight/redis/test_key_table.py fails for a key that is used and is not in it."""
 
 

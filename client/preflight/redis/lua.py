@@ -35,6 +35,6 @@ def run_script(
 
 @cache
 def script_source(name: str) -> str:
-    """Return a script behind the functions that all scripts share."""
+    """Return a script, after the functions that all scripts share."""
     paths = (*sorted((SCRIPTS / "shared").glob("*.lua")), SCRIPTS / f"{name}.lua")
     return "".join(path.read_text() for path in paths)

@@ -14,7 +14,7 @@ LOG_INTERVAL: Final = 60.0
 
 @dataclass(slots=True)
 class Outage:
-    """What a process knows of the outage of its Redis; whoever asks Redis reports here."""
+    """State of the outage of a process's Redis; all code that asks Redis reports here."""
 
     describe: Callable[[RedisError], str]
     backlog: Callable[[], int] = field(default=lambda: 0)
@@ -23,7 +23,7 @@ class Outage:
     """Errors that are an outage the first time, too: the connection did not break, Redis is another server now."""
     _began: float | None = None
     _failures: int = 0
-    """In a row. One alone is a connection that broke, and no outage."""
+    """Failures in a row; one alone is a broken connection, not an outage."""
     _log_at: float = 0.0
     _is_logged: bool = False
     _waiting: int = 0
@@ -31,11 +31,11 @@ class Outage:
 
     @property
     def lasts(self) -> bool:
-        """Whether Redis did not answer when it was asked last."""
+        """Whether Redis does not answer, or events still wait for it."""
         return self._began is not None
 
     def note_failure(self, error: RedisError, to: str = "") -> None:
-        """Note that Redis did not answer; `to`: what it was asked to do."""
+        """Note that Redis did not answer; `to`: the operation."""
         now = time.monotonic()
         if self._began is None:
             self._began, self._log_at, self._waiting, self._failures, self._is_logged = now, now, 0, 0, False

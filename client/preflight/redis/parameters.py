@@ -74,7 +74,7 @@ def _family(value: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter that counts: its name in redis-py, its check, and what its value must be."""
+    """A parameter that counts: its name in redis-py, its check, and the expected value in words."""
 
     name: str
     check: Check
@@ -119,7 +119,7 @@ USED: Final[Mapping[str, Parameter]] = {
     "ssl_ciphers": Parameter("ssl_ciphers", _any, "text"),
     "ssl_password": Parameter("ssl_password", _any, "text"),
 }  # fmt: skip
-"""Name in an address, in small letters -> what redis-py gets."""
+"""Name in an address, in small letters -> parameter for redis-py."""
 
 IGNORED_NAMES: Final = (
     # redis-py, RQ and Celery

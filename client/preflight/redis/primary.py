@@ -52,7 +52,7 @@ class Generation:
 
     number: int = 0
     history: bytes = b""
-    """Of the server's data; a replica that becomes the primary begins another one."""
+    """Replication id of the server's data; a replica that becomes the primary begins another one."""
 
     def end(self, number: int) -> None:
         """End generation `number`, unless that is done."""
@@ -91,10 +91,10 @@ def _refusal_in(answer: object) -> ResponseError | None:
 
 
 class _PrimaryConnection(AbstractConnection):
-    """What the three kinds of connections have in common."""
+    """Common part of the three kinds of connections."""
 
     generation: Generation
-    """Of its pool."""
+    """Generation of the connections of its pool."""
     _made_in = NOT_MADE
     """Number of the generation in which it was connected."""
     _ask_at = math.inf
@@ -110,7 +110,7 @@ class _PrimaryConnection(AbstractConnection):
         self.retry.call_with_retry(self.connect_check_health, lambda _: self.disconnect())
 
     def greet(self) -> None:
-        """Do what follows a new connection's start; raises `NotPrimary`."""
+        """Initialize a new connection and ask the role; raises `NotPrimary`."""
         begun_in, self._made_in, self._ask_at = self.generation.number, NOT_MADE, math.inf
         self.on_connect()
         self._made_in = self.generation.see(self._ask_role(), begun_in)
@@ -148,7 +148,7 @@ class _PrimaryConnection(AbstractConnection):
                 self.generation.end(self._made_in)
             raise
         except ConnectionError:
-            # Of a subscription, too, which redis-py keeps: it would read from the closed connection for ever.
+            # Also of a subscription, whose connection redis-py keeps: it would read from the closed one for ever.
             self.disconnect()
             self.generation.end(self._made_in)
             raise
@@ -198,7 +198,7 @@ class PrimaryPool(ConnectionPool):
 
     @cached_property
     def generation(self) -> Generation:
-        """That of its connections."""
+        """Generation of the pool's connections."""
         return Generation()
 
     def make_connection(self) -> ConnectionInterface:
@@ -218,7 +218,7 @@ class PrimaryPool(ConnectionPool):
 
 
 class _AsyncPrimaryConnection(AsyncAbstractConnection):
-    """As `_PrimaryConnection`, for asyncio; it subscribes to nothing and waits in no queue."""
+    """Counterpart of `_PrimaryConnection` for asyncio; it subscribes to nothing and waits in no queue."""
 
     generation: Generation
     _made_in = NOT_MADE
@@ -231,7 +231,7 @@ class _AsyncPrimaryConnection(AsyncAbstractConnection):
         await self.retry.call_with_retry(self.connect_check_health, lambda _: self.disconnect(nowait=True))
 
     async def greet(self) -> None:
-        """Do what follows a new connection's start; raises `NotPrimary`."""
+        """Initialize a new connection and ask the role; raises `NotPrimary`."""
         begun_in, self._made_in, self._ask_at = self.generation.number, NOT_MADE, math.inf
         await self.on_connect()
         self._made_in = self.generation.see(await self._ask_role(), begun_in)
@@ -297,11 +297,11 @@ class AsyncPrimaryUnixConnection(_AsyncPrimaryConnection, aio.UnixDomainSocketCo
 
 
 class AsyncPrimaryPool(aio.ConnectionPool):
-    """As `PrimaryPool`, for asyncio."""
+    """Counterpart of `PrimaryPool` for asyncio."""
 
     @cached_property
     def generation(self) -> Generation:
-        """That of its connections."""
+        """Generation of the pool's connections."""
         return Generation()
 
     def make_connection(self) -> AsyncAbstractConnection:

@@ -72,7 +72,7 @@ def describe_error(error: RedisError) -> str:
 
 
 REDIS: Final = Outage(describe_error, at_once=(NotPrimary,))
-"""The outage that this process sees: its log has one line for it, whoever notices."""
+"""Outage that this process sees: its log has one line for it, whichever code notices."""
 
 
 def clustered(server: Mapping[str, object]) -> bool:

@@ -36,7 +36,7 @@ COMMAND: Final = re.compile(r"(export\s+)?\w*REDIS\w*\s*=|redis-cli\b", re.IGNOR
 MUST_BEGIN: Final = "must begin with redis://, rediss:// or unix://"
 FORM: Final = "is no URL; write redis://[user:password@]host[:port][/db], / # ? @ as %2F %23 %3F %40"
 MAX_SHOWN: Final = 200
-"""Characters of a wrong value in a message."""
+"""Most characters of a wrong value in a message."""
 
 
 PLAIN_ANSWERS: Final = ("Timeout connecting", "WRONG_VERSION_NUMBER", "wrong version number", "EOF occurred")
@@ -192,7 +192,7 @@ def _unknown(label: str, name: str) -> InvalidConfig:
 
 
 def other_scheme(url: str, error: str) -> str | None:
-    """Return what to do about an error that a server with TLS, or without, causes; None for another one."""
+    """Return advice on an error that a server with TLS, or without, causes; None for another error."""
     if url.startswith("rediss://") and any(sign in error for sign in PLAIN_ANSWERS):
         return "a server without TLS answers like that: for one, write redis:// instead of rediss:// in REDIS_URL"
     if url.startswith("redis://") and any(sign in error for sign in TLS_ANSWERS):

@@ -1,4 +1,4 @@
-"""Advice: what would change what is learned, measured after the last step, and only said.
+"""Advice on changes that would alter the result: measured after the last step, and only reported.
 
 One step's inputs are kept, and the gradients of its outputs. Forward and backward passes with them are timed at the
 end of the process, in turns with and without a change. The weights stay, and so do the user's gradients.
@@ -28,7 +28,7 @@ MOST_PARTS: Final = 0.9
 """Share of the optimizer's parameters that a module must have to stand for the model."""
 PAIRS: Final = 7
 PAIRS_SECONDS: Final = 6.0
-"""After which no further pair is begun."""
+"""Seconds after which no further pair is begun."""
 COMPILERS: Final = ("g++", "clang++", "c++")
 WAITING: Final = 0.1
 """Share of a step that fetching a batch takes, from which on loader workers are tried."""
@@ -40,11 +40,11 @@ class Advice:
 
     change: str
     line: str = ""
-    """Of the script, to change; empty where there is no gain."""
+    """Line of the script to change; empty where there is no gain."""
     ratio: Comparison | None = None
     """Speed with the change."""
     of: str = "forward and backward"
-    """What is that much faster."""
+    """The part whose speed `ratio` compares."""
     note: str = ""
 
 
@@ -56,7 +56,7 @@ class Sample:
     args: tuple[object, ...]
     kwargs: dict[str, object]
     cotangents: "dict[int, torch.Tensor]" = field(default_factory=dict)
-    """By the number of the output tensor; a scalar that has none is a loss, whose gradient is 1."""
+    """Gradients by the number of the output tensor; a scalar that has none is a loss, whose gradient is 1."""
 
 
 class Capture:
@@ -76,7 +76,7 @@ class Capture:
         self._handle = register_module_forward_hook(self._find)
 
     def keep(self) -> bool:
-        """Keep the next forward pass of the module that was found, a copy of its inputs; whether there is one."""
+        """Keep the next forward pass of the module that was found, with its inputs copied; return if there is one."""
         self.disarm()
         if self._found is None:
             return False
@@ -84,14 +84,14 @@ class Capture:
         return True
 
     def disarm(self) -> None:
-        """Stop, after a step."""
+        """Remove the hook, if one is set."""
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
 
     def _find(self, module: "torch.nn.Module", args: object, output: object) -> None:  # noqa: ARG002 - torch's
         mine = sum(self._sizes.get(id(each), 0) for each in module.parameters())
-        # The outer ones end later.
+        # Outer modules end later.
         least = MOST_PARTS * sum(self._sizes.values()) if self._found is None else self._found[0]
         if module.training and mine >= least:
             self._found = mine, module
@@ -112,7 +112,7 @@ class Capture:
 
 
 def advise(sample: Sample, loader: "DataLoader[object] | None", step_s: float, room: int) -> Iterator[Advice]:
-    """Yield what would make steps of `step_s` seconds faster; `room` bytes are free for larger batches."""
+    """Yield advice on how to make steps of `step_s` seconds faster; `room` bytes are free for larger batches."""
     import torch
 
     replay = _Replay(sample)

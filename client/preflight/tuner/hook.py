@@ -92,7 +92,7 @@ class TrainingHook:
         return False
 
     def _give_up(self, error: Exception) -> None:
-        """Stop tuning after an error of its own; the training goes on with the settings that it has."""
+        """Stop tuning after an error in it; the training continues with the settings that it has."""
         self._is_off, self._lead = True, -1
         journal = Journal(self._folder / f"{os.getpid()}.jsonl")
         journal.write("failed", message=f"{type(error).__name__}: {error}")

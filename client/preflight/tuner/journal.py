@@ -1,4 +1,4 @@
-"""Journal: what a process that trains has found, one JSON object a line, for the command that started it."""
+"""Journal: findings of a process that trains, one JSON object a line, for the command that started it."""
 
 import json
 import os

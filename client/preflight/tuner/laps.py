@@ -12,7 +12,7 @@ from ..container.work_clock import sustained
 LAP_SECONDS: Final = 0.05
 """Least seconds of a lap: a neighbour's time slice, 3 to 24 ms, is part of a lap and no outlier in it."""
 MOST_STEPS: Final = 100_000
-"""Of one lap: steps of 1 us would still be looked at ten times a second."""
+"""Most steps of one lap: steps of 1 us would still be looked at ten times a second."""
 PAUSE: Final = 4.0
 """Times the median of its block from which on a lap holds an evaluation, a checkpoint or a new epoch's start."""
 SHORTEST_PAUSE: Final = 0.2
@@ -25,7 +25,7 @@ class Lap:
 
     steps: int
     wall: float
-    """Seconds."""
+    """Wall time in seconds."""
     cpu: float
     """CPU seconds of this process."""
 
@@ -51,11 +51,11 @@ class LapClock:
         self._wall = time.perf_counter()
 
     def pause(self) -> None:
-        """Leave out what follows, until `resume`."""
+        """Leave out the time until `resume`."""
         self._paused = (time.process_time(), time.perf_counter())
 
     def resume(self) -> None:
-        """Go on with the lap that was paused."""
+        """Continue the lap that was paused."""
         if self._paused is not None:
             cpu, wall = self._paused
             self._cpu += time.process_time() - cpu
@@ -87,10 +87,10 @@ class Block:
     """Laps under one setting."""
 
     seconds: tuple[float, ...]
-    """Of a step, by lap, in the long run of a quota; laps with a pause are left out."""
+    """Seconds of a step, by lap, in the long run of a quota; laps with a pause are left out."""
     steps: int
     wall: float
-    """Seconds, pauses included."""
+    """Wall time in seconds, pauses included."""
     stopped: bool = False
     """Whether it was ended early because it was clearly slower than it should be."""
 
@@ -111,7 +111,7 @@ def block_of(
 ) -> Block:
     """Return laps as a block.
 
-    `throttled_s` and `children_s` are what cpu.stat counted meanwhile and the CPU seconds of loader workers.
+    `throttled_s` and `children_s`: the throttling that cpu.stat counted meanwhile, and CPU seconds of loader workers.
     """
     kept = without_pauses(laps)
     if quota is None:

@@ -6,18 +6,18 @@ from ..container.resources import SHORT
 from .settings import Change
 
 AMPLE: Final = 0.50
-"""Share below which it is doubled again, up to the plan's."""
+"""Share of the memory limit below which the micro-batch is doubled again, up to the plan's."""
 QUIET_STEPS: Final = 10
-"""Steps below `AMPLE` before that; twice as many each time that it had to be halved again."""
+"""Steps below `AMPLE` before it is doubled; twice as many each time that it had to be halved again."""
 HELPED: Final = 0.02
-"""Share of the limit by which halving must lower what is in use; else it is not the batch that takes the memory."""
+"""Least share of the limit by which halving lowers the memory in use; else the batch does not take it."""
 
 
 class MicroBatchTuner:
     """Decides on the micro-batch from the share of the memory limit in use."""
 
     def __init__(self, planned: int, batch_size: int, *, batch_statistics: bool) -> None:
-        """Begin with `planned` samples; `batch_statistics`: the model's depend on how many there are."""
+        """Begin with `planned` samples; `batch_statistics`: the model's statistics depend on their number."""
         self._planned = self._now = planned
         self._batch_size = batch_size
         self._batch_statistics = batch_statistics
@@ -25,7 +25,7 @@ class MicroBatchTuner:
         self._enough = QUIET_STEPS
         self._grown = False
         self._halved_at: float | None = None
-        """Share at which it was halved last, while memory is still short."""
+        """Share at which the micro-batch was halved last, while memory is still short."""
 
     def observe(self, steps: int, share: float) -> Change | None:
         """Observe that `share` of the memory limit is in use after `steps` more steps; return the change to make."""

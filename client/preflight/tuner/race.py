@@ -13,10 +13,10 @@ from .surroundings import ContainerView
 
 T = TypeVar("T")
 Steps = Generator[Settings, Lap, T]
-"""Yields the settings of the next lap, is sent that lap, and returns a T: what a race is written in."""
+"""Generator of a race: it yields the settings of the next lap, is sent that lap, and returns a T."""
 
 BLOCK_SECONDS: Final = 0.5
-"""Of a turn: five periods of a CPU quota."""
+"""Seconds of a turn: five periods of a CPU quota."""
 LEAST_LAPS: Final = 3
 LONG_LAP: Final = 0.25
 """Seconds from which on a single lap says whether settings are clearly slower."""
@@ -27,16 +27,16 @@ SETTLE_STEPS: Final = 3
 CLEAR: Final = 1.3
 """Times as slow, or as fast, as neighbouring blocks of one setting never differ on a machine that is otherwise idle."""
 LEAST_GAIN: Final = 1.01
-"""Below it a gain is rounding."""
+"""Least ratio that is a gain; below it a gain is rounding."""
 LEVEL: Final = 1.03
-"""Both ends of an interval within it: the settings are equally fast."""
+"""Ratio within which both ends of an interval lie where the settings are equally fast."""
 LEAST_SCATTER: Final = 0.02
-"""Of the logarithm of two neighbouring laps, where there are too few to see it."""
+"""Least standard deviation of the logarithm of two neighbouring laps, as too few laps do not show it."""
 MOST_PAIRS: Final = 8
 COST_SECONDS: Final = 2.0
-"""What exploring may cost in a short training."""
+"""Seconds that exploring may cost in a short training."""
 COST_SHARE: Final = 0.01
-"""What it may cost in a long one, of the time so far."""
+"""Share of the time so far that it may cost in a long training."""
 
 
 Pair = tuple[tuple[float, ...], tuple[float, ...]]
@@ -62,14 +62,14 @@ class Outcome:
     """How a race ended."""
 
     verdict: Literal["won", "level", "lost", "dropped"]
-    """Of the challenger; `dropped`: left after its first steps."""
+    """Verdict on the challenger; `dropped`: left after its first steps."""
     comparison: Comparison
     """Challenger against the best settings."""
     best: Block
     challenger: Block
     """The last block of each."""
     steps: int
-    """Of the challenger."""
+    """Steps of the challenger."""
 
     @property
     def winner(self) -> Block:
@@ -78,7 +78,7 @@ class Outcome:
 
 
 class Racer:
-    """Runs blocks and races, and keeps account of what exploring has cost."""
+    """Runs blocks and races, and counts the seconds that exploring has cost."""
 
     def __init__(self, around: ContainerView, now: Settings, *, clock: Callable[[], float] = time.perf_counter) -> None:
         """Begin with the settings `now`; `clock` gives seconds."""

@@ -1,4 +1,4 @@
-"""What can be changed while a process trains: intra-op threads, glibc's malloc, the processors of its threads."""
+"""Settings that can change while a process trains: intra-op threads, glibc's malloc, the processors of its threads."""
 
 import ctypes
 import os
@@ -22,7 +22,7 @@ OTHER_ALLOCATORS: Final = ("jemalloc", "tcmalloc", "mimalloc", "hoard", "snmallo
 HUGE_PAGES: Final = "glibc.malloc.hugetlb=1"
 """malloc asks for transparent huge pages by madvise, from glibc 2.35 on (its manual, Memory Allocation Tunables)."""
 MALLOC_VARIABLES: Final = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_")
-"""Set by a user who has tuned malloc; so is GLIBC_TUNABLES with `glibc.malloc.`."""
+"""Variables of a user who has tuned malloc; GLIBC_TUNABLES with `glibc.malloc.` is another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Change:
     predicted_epoch_s: float | None = None
     predicted_low_s: float | None = None
     predicted_high_s: float | None = None
-    """Seconds of an epoch from now on, with the 95 % interval; None: it was not predicted anew."""
+    """Seconds of an epoch from now on, with the 95 % interval; None: it was not predicted again."""
 
 
 def describe_threads(count: int) -> str:
@@ -70,7 +70,7 @@ class Knobs:
         self._now: Settings | None = None
 
     def apply(self, wanted: Settings) -> None:
-        """Change what differs from the settings that were applied last."""
+        """Change the settings that differ from those that were applied last."""
         before, self._now = self._now, wanted
         if before is None or before.threads != wanted.threads:
             self._set_threads(wanted.threads)

@@ -11,21 +11,21 @@ from ..container.work_clock import children_seconds, throttled_seconds
 
 
 class ContainerView(Protocol):
-    """What is read between two laps; tests simulate it."""
+    """Readings between two laps; tests simulate them."""
 
     quota: Quota | None
     """Quota that binds this process, as of the last look; None: none does."""
     processors: int
-    """That the scheduler may use."""
+    """Processors that the scheduler may use."""
 
     def look(self) -> Interference:
-        """Return what happened since the last look."""
+        """Return the interference since the last look."""
 
     def throttled_s(self) -> float | None:
         """Return for how long the quota has held us back so far; None: there is none, or it cannot be read."""
 
     def children_s(self) -> float:
-        """Return the CPU seconds of living child processes; 0 without a quota, where nobody asks."""
+        """Return the CPU seconds of living child processes; 0 without a quota, where they are not needed."""
 
     def memory_share(self) -> float | None:
         """Return the share of the memory limit in use; None: not readable."""
@@ -46,17 +46,17 @@ class Container:
 
     @property
     def memory_limit(self) -> int:
-        """Bytes."""
+        """Memory limit in bytes."""
         return self._memory.limit
 
     def look(self) -> Interference:
-        """Return what happened since the last look, and read the quota again."""
+        """Return the interference since the last look, and read the quota again."""
         before, self._last = self._last, self._counters.sample()
         self.quota = binding_quota(self._root, shares=self._shares)
         return self._last.since(before)
 
     def since_start(self) -> Interference:
-        """Return what has happened in all until the last look."""
+        """Return the interference from the start to the last look."""
         return self._last.since(self._first)
 
     def throttled_s(self) -> float | None:

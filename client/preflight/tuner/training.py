@@ -1,4 +1,4 @@
-"""A training that is tuned: it takes laps, applies what the tuning wants, and keeps the journal."""
+"""A training that is tuned: it takes laps, applies the settings of the tuning, and keeps the journal."""
 
 import fcntl
 import json
@@ -26,33 +26,33 @@ if TYPE_CHECKING:
     import torch
 
 THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-"""With either the user has chosen the number of threads."""
+"""Variables by which a user chooses the number of threads."""
 BINDING: Final = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
-"""With any of them the user has bound threads to processors."""
+"""Variables by which a user binds threads to processors."""
 TELL_SECONDS: Final = 2.0
-"""Between two summaries in the journal: what is left of a process that is killed."""
+"""Seconds between two summaries in the journal: the last one is left where the process is killed."""
 PREDICT_SECONDS: Final = 5.0
-"""Of steps with the settings that won, before the end is predicted."""
+"""Seconds of steps with the settings that won, before the end is predicted."""
 STEADY_SECONDS: Final = 5.0
-"""Of such steps from which on their speed is compared with that of other starts."""
+"""Seconds of such steps from which on their speed is compared with that of other starts."""
 MOST_GROUPS: Final = 120
-"""Seconds of steps that are kept for that."""
+"""Most seconds of steps that are kept for that."""
 ARMED_LAPS: Final = 4
-"""After which no module is looked for any more that has the parameters."""
+"""Laps after which the search for a module with the parameters ends."""
 FIGHTS: Final = 2
 """Times that the script sets its threads again after a change, until they are left to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command was asked for."""
+    """Options of the command."""
 
     exact: bool = False
     """Change nothing after the first step."""
     steps: int | None = None
     """Optimizer steps of the whole training."""
     advise: bool = False
-    """Measure after the last step what would change what is learned."""
+    """Measure changes that would alter the result, after the last step."""
     interop: int | None = None
     """Inter-op threads that are set before the first forward pass, unless the script has set them; None: torch's."""
 
@@ -64,22 +64,22 @@ class Options:
         return cls()
 
     def write(self, path: Path) -> None:
-        """Write them as `read` takes them."""
+        """Write the options as `read` takes them."""
         path.write_text(json.dumps(asdict(self)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What torch's import left."""
+    """State of the process after torch's import."""
 
     threads: int
     interop: int
     base_bytes: int
-    """Resident then."""
+    """Resident memory at that time."""
 
     @classmethod
     def look(cls) -> "Imported":
-        """Look, right after the import."""
+        """Return the state, right after the import."""
         import torch
 
         return cls(
@@ -114,9 +114,9 @@ class Training:
         """Seconds of steps, by second, since the settings won."""
         self._settled_s = self._group_began = 0.0
         self._steady: list[list[float]] = []
-        """The last such stretch that was long enough to be compared with other starts."""
+        """The same of the last stretch that was long enough to be compared with other starts."""
         self._predicted: tuple[int, float] | None = None
-        """Steps that were done then, and the seconds of a step."""
+        """Steps done when the end was predicted, and the predicted seconds of a step."""
         self._memory_peak = 0
         parameters = [each for group in optimizer.param_groups for each in group["params"]]
         is_advised = options.advise and explain_untunable(optimizer, variables) is None
@@ -129,7 +129,7 @@ class Training:
 
             self._loader = find_loader()
         self.steps = 1
-        """That were made so far; the first one was, but its beginning was not seen."""
+        """Steps that were made so far; the first one is counted, but its beginning was not seen."""
 
     def begin(self, imported: Imported) -> None:
         """Begin after the first step."""
@@ -196,7 +196,7 @@ class Training:
             self._journal.write("note", message="nothing was measured for advice: no module has the parameters")
 
     def advise(self) -> None:
-        """Measure after the last step what would change what is learned."""
+        """Measure changes that would alter the result, after the last step."""
         capture, self._capture = self._capture, None
         if capture is None or capture.sample is None:
             return
@@ -214,7 +214,7 @@ class Training:
         return time.perf_counter() - self._told >= 2 * TELL_SECONDS
 
     def summarize(self, *, ended: bool, pending: int = 0) -> None:
-        """Write where the training stands; `pending` steps are of a lap that has not ended."""
+        """Write a summary of the training so far; `pending` steps are of a lap that has not ended."""
         self._told = time.perf_counter()
         if self._run is None or ended:
             self._container.look()

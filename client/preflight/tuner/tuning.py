@@ -1,4 +1,4 @@
-"""Tuning: what is raced on a running training, in which order, and when again."""
+"""Tuning: the races on a running training, their order, and when they are repeated."""
 
 import math
 import time
@@ -15,17 +15,17 @@ from .settings import Settings
 from .surroundings import ContainerView
 
 WARM_SECONDS: Final = 3.0
-"""After which a training counts as warm even where its steps still differ."""
+"""Seconds after which a training counts as warm even where its steps still differ."""
 STEADY: Final = 1.3
-"""Two laps in a row within it: the warm-up is over."""
+"""Ratio of two laps in a row within which the warm-up is over."""
 LOOK_SECONDS: Final = 1.0
-"""Between two looks at the kernel's counters, each of half a millisecond."""
+"""Seconds between two looks at the kernel's counters, each of half a millisecond."""
 LEAST_LOOK_SECONDS: Final = 0.2
-"""Twenty ticks of the kernel's clock: less shows neighbours that are not there."""
+"""Least seconds between two looks, twenty ticks of the kernel's clock: less shows neighbours that are not there."""
 SLOW: Final = 1.25
-"""Times the seconds of a step that were measured last, from which on the container has changed."""
+"""Ratio of a step to the one that was measured last, from which on the container has changed."""
 FAST: Final = 0.8
-"""The same, below which it has."""
+"""The same ratio, below which it has changed, too."""
 LEAST_WAIT: Final = 5.0
 """Seconds between two races, whatever the counters show."""
 WINDOWS: Final = 3
@@ -45,15 +45,15 @@ TrialVerdict = Literal["own", "won", "level", "lost", "dropped", "skipped"]
 
 
 class Report(Protocol):
-    """Takes what the tuning finds."""
+    """Takes the findings of the tuning."""
 
     def __call__(self, what: str, **fields: object) -> None:
-        """Record it."""
+        """Record one finding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the tuning may change."""
+    """Settings that the tuning may change."""
 
     threads: bool = True
     malloc: bool = True
@@ -64,7 +64,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What is known of a training's own settings before its first step, as a calibration has raced them."""
+    """Findings of a calibration about a training's own settings, before its first step."""
 
     step_s: float | None
     """Seconds of a step; None: they are measured first."""
@@ -104,7 +104,7 @@ class Tuning:
         self._clock = clock
         self._looked = clock()
         self.seen = around.look()
-        """What the last look saw."""
+        """Interference at the last look."""
         self.best = own
         self.gains = Gains()
         self.settled: Block | None = None
@@ -162,7 +162,7 @@ class Tuning:
         return self.seen
 
     def _measure_own(self) -> Steps[Block]:
-        """Run the script's own settings; a long lap beside others is enough, as each one more may cost seconds."""
+        """Run the script's own settings; one long lap on a crowded machine is enough, as another may cost seconds."""
         last = yield from self._warm_up()
         if last.wall >= ENOUGH_LAP and self._is_crowded(self._own.threads):
             return Block((last.step,), last.steps, last.wall)
@@ -222,7 +222,7 @@ class Tuning:
         return (yield from self._race(replace(self.best, pinned=True), "affinity", base))
 
     def _race(self, challenger: Settings, knob: str, base: Block) -> Steps[Block]:
-        """Race a challenger once the steps of it that are sure to be slower, if it is slower, may be paid."""
+        """Race a challenger as soon as exploring may cost the seconds that its steps lose where it is slower."""
         best = self.best
         base = yield from self._until_paid(challenger, base)
         must_prove = knob == "affinity" or (self._limits.must_prove and best.threads == self._own.threads)
@@ -256,7 +256,7 @@ class Tuning:
                 self._look()
 
     def _race_malloc(self, base: Block) -> Steps[Block]:
-        """Tune malloc, then race that against explicit defaults: what was before the first mallopt never comes back.
+        """Tune malloc, then race that against explicit defaults: the state before the first mallopt cannot be restored.
 
         The gain is that over the block before; the race only says whether tuned malloc is slower than the defaults.
         """
@@ -313,7 +313,7 @@ class Tuning:
                 return f"steps take {step / base.step:.2g} times as long as before", block, False
 
     def _keep_memory_free(self) -> None:
-        """Go back to malloc's defaults once memory is short: a tuned one keeps what is freed.
+        """Go back to malloc's defaults once memory is short: a tuned malloc keeps freed memory.
 
         Before glibc 2.38 it keeps several times as much, as freed blocks that torch had aligned are not always used
         again (its bug 14581).

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What is trained."""
+    """Facts about a training, found at its first step."""
 
     parameters: int
     state_bytes: int
-    """Of parameters, gradients and the optimizer's state."""
+    """Bytes of parameters, gradients and the optimizer's state."""
     shapes: str
     """Digest of the shapes and types of the parameters."""
     batch: int | None

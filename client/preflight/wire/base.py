@@ -25,7 +25,7 @@ JOB_TYPE: Final = "preflight.train.v1"
 FUNCTION: Final = "worker.jobs.train"
 """The only function that a queue may name."""
 MAX_JOB_BYTES: Final = 64 * 1024
-"""Bytes of a job as JSON."""
+"""Most bytes of a job as JSON."""
 MAX_TEXT_LENGTH: Final = 2_000
 MAX_WORKERS: Final = 64
 """Workers that may train one job together."""
@@ -51,9 +51,9 @@ Count = Annotated[int, Field(ge=0, le=2**53)]
 
 
 def rounded(digits: int, decimals: int) -> AfterValidator:
-    """Round a field to what is known: to `digits` significant digits or `decimals` places, whichever keeps more.
+    """Round a field to its accuracy: to `digits` significant digits or `decimals` places, whichever keeps more.
 
-    Only where a worker says it (`ROUNDED`): a reader takes every figure as it came.
+    Only in the context `ROUNDED`, by a worker: a reader takes every figure as it came.
     """
 
     def to_known(value: float, info: ValidationInfo) -> float:
@@ -78,7 +78,7 @@ Rate = Annotated[float, Field(ge=0, le=1e15), rounded(4, 0)]
 Ratio = Annotated[float, Field(ge=0, le=1e15), rounded(3, 2)]
 """Times as fast: 1.77."""
 Share = Annotated[float, Field(ge=0, le=1), rounded(4, 5)]
-"""0.9947; a test set of 60,000 samples has a fifth decimal."""
+"""A share: 0.9947; a test set of 60,000 samples has a fifth decimal."""
 Loss = Annotated[float, Field(ge=0, le=1e300), rounded(5, 4)]
 Deviation = Annotated[float, Field(ge=-1, le=1e15), rounded(2, 3)]
 Text = Annotated[str, Field(max_length=MAX_TEXT_LENGTH)]
@@ -87,13 +87,13 @@ Members = Annotated[tuple[Label, ...], Field(max_length=MAX_WORKERS), BeforeVali
 """Names of workers; where they are a group, by rank, the leader first."""
 Rates = Annotated[tuple[Rate, ...], Field(max_length=MAX_WORKERS), BeforeValidator(parse_json)]
 Counts = Annotated[tuple[Count, ...], Field(max_length=MAX_WORKERS), BeforeValidator(parse_json)]
-"""Of each member, by rank."""
+"""A count for each member, by rank."""
 ClassShares = Annotated[tuple[Share | None, ...], Field(max_length=MAX_CLASSES), BeforeValidator(parse_json)]
-"""Of each class, by its number; null: not defined."""
+"""A share for each class, by its number; null: not defined."""
 ClassNames = Annotated[
     tuple[Annotated[str, Field(max_length=128)], ...], Field(max_length=MAX_CLASSES), BeforeValidator(parse_json)
 ]
-"""Of each class of imported data, by its number."""
+"""Name of each class of imported data, by its number."""
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -105,7 +105,7 @@ class Wire(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _read_former_names(cls, fields: object) -> object:
-        """Take what an earlier version wrote under a field's former name, or under both."""
+        """Take values that an earlier version wrote under a field's former name, or under both names."""
         if not isinstance(fields, dict):
             return fields
         former = {old: new for old, new in RENAMED.items() if old in fields and new in cls.model_fields}

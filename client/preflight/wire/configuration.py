@@ -23,7 +23,7 @@ class ConfigField(Wire):
     """A setting of a job."""
 
     name: Label
-    """Of a part of an object with a dot: `augmentation.scale`."""
+    """Name of the setting; a part of an object has a dot: `augmentation.scale`."""
     value: Text
     """`none` for null, `yes` and `no`, numbers as JSON has them, with four significant digits."""
     changed: bool
@@ -37,7 +37,7 @@ def request_of(job: TrainJob) -> dict[str, JsonValue] | None:
 
 
 def configuration(job: TrainJob) -> tuple[ConfigField, ...]:
-    """Return every setting of a job with its value in effect; of its plan only what it sets itself."""
+    """Return every setting of a job with its value in effect; of its plan only the fields that it sets itself."""
     default = TrainJob(type=job.type, dataset=DEFAULTS.dataset)
     usual, effective = dict(_settings(default)), dict(_settings(job))
     return tuple(

@@ -30,7 +30,7 @@ from preflight.wire.base import DIRECTORIES, MAX_WORKERS, JobId, Wire, is_job_id
 from preflight.wire.validation_errors import NUMBER_TAG, OBJECT_TAG, to_invalid_config
 
 INIT_PATTERN: Final = r"^[A-Za-z0-9._-]{1,64}(@[0-9a-f]{8,64})?$"
-"""Of a job id or an alias, with a hash or without."""
+"""Pattern of a job id or an alias, with a hash or without."""
 
 WorkerCount = Annotated[int, Field(ge=1, le=MAX_WORKERS)]
 
@@ -44,7 +44,7 @@ class GroupSize(Wire):
     model_config = ConfigDict(strict=True)
 
     min: WorkerCount
-    """Without so many the job goes back to its queue."""
+    """Fewest workers: with fewer the job goes back to its queue."""
     max: WorkerCount
 
     @model_validator(mode="after")
@@ -97,7 +97,7 @@ class OwnPlan(_AnyPlan):
 
 
 def _add_rules(schema: dict[str, JsonValue]) -> None:
-    """Add to the JSON schema of a job what its fields ask of each other."""
+    """Add the rules between the fields of a job to its JSON schema."""
     rules: list[JsonValue] = []
     for name, recipe in RECIPES.items():
         values = SPEC.dump_python(recipe, mode="json", exclude={*FREE})
@@ -127,8 +127,8 @@ class TrainJob(Wire):
     out, or equal to it."""
     init_from: Annotated[str, Field(pattern=INIT_PATTERN)] | None = None
     """Start from the weights of a trained model: an alias, `alias@hash`, or the id of a finished job. Its network must
-    be the same; with another number of classes its last layer is drawn anew. Epochs and learning rate have smaller
-    defaults then, and may be given beside a recipe."""
+    be the same; with another number of classes its last layer is drawn again. Epochs and learning rate have smaller
+    defaults then, and may be given with a recipe."""
     model: spec.Name = DEFAULTS.model
     """cnn, resnet18, or one that a package of yours registers."""
     epochs: spec.Epochs = DEFAULTS.epochs
@@ -136,8 +136,8 @@ class TrainJob(Wire):
     train_samples: spec.TrainSamples | None = DEFAULTS.train_samples
     max_steps: spec.MaxSteps | None = DEFAULTS.max_steps
     batch_size: spec.BatchSize = DEFAULTS.batch_size
-    """Of imported data with fewer than 2,048 samples to train on, the default is smaller: an epoch has 16 steps, or
-    batches of 16."""
+    """Samples per optimizer step. For imported data with fewer than 2,048 samples to train on, the default is smaller:
+    an epoch has 16 steps, or batches of 16."""
     optimizer: spec.Optimizer = DEFAULTS.optimizer
     learning_rate: spec.LearningRate = DEFAULTS.learning_rate
     momentum: spec.Momentum = DEFAULTS.momentum
@@ -158,7 +158,7 @@ class TrainJob(Wire):
     deterministic: bool = DEFAULTS.deterministic
     """Fix the plan for the whole job: runs with the same plan give bit-identical weights."""
     workers: Workers = 1
-    """Workers that train the job together: exactly so many, or from `min` to `max` of them."""
+    """Workers that train the job together: an exact number, or from `min` to `max` of them."""
     calibrate: bool = True
     """Search for a faster plan than the user's own."""
     force_calibration: bool = False
@@ -172,7 +172,7 @@ class TrainJob(Wire):
     profile: bool = False
     """Measure the phases of a step."""
     trace: bool = False
-    """Save a trace of a few steps beside the model, for Perfetto or Chrome."""
+    """Save a trace of a few steps next to the model, for Perfetto or Chrome."""
     onnx: bool = False
     """Also save the model as `model.onnx`, compared with the PyTorch model on the whole test set."""
     plan: OwnPlan = OwnPlan()
@@ -220,7 +220,7 @@ class TrainJob(Wire):
 
     @property
     def group(self) -> GroupSize:
-        """How many workers may train the job: one number stands for exactly so many."""
+        """How many workers may train the job; one number is both the least and the most."""
         return self.workers if isinstance(self.workers, GroupSize) else GroupSize(min=self.workers, max=self.workers)
 
     @property

@@ -15,9 +15,9 @@ from preflight.wire.job import TrainJob
 from preflight.wire.validation_errors import to_invalid_config
 
 MAX_FIELDS: Final = 1000
-"""Of a job, those of its parts included; it has some sixty. To refuse an unknown one costs half a kilobyte."""
+"""Most fields of a job, those of its parts included; it has some sixty. To refuse an unknown one costs half a KB."""
 FIELD_END: Final = '": '
-"""Behind the name of each field in JSON."""
+"""Text behind the name of each field in JSON."""
 
 
 def require_registered(dataset: str) -> None:
@@ -31,7 +31,7 @@ def parse_job(
 ) -> TrainJob:  # fmt: skip
     """Return the job in `payload`, a JSON object as Python data.
 
-    A job that names the network of a recipe without it goes on where it `has_begun`: versions up to 0.25.1 took it.
+    A job that names a recipe's network without the recipe continues where it `has_begun`: versions to 0.25.1 took it.
     `require_dataset` raises `InvalidConfig` for a data set that is not there.
 
     Raises:

@@ -36,7 +36,7 @@ class JobStarted(Event):
     """The job as it was asked for, without its id; null where it has more than 4096 characters."""
     preflight_version: Label | None = None
     torch_version: Label | None = None
-    """Null: not installed."""
+    """Version of torch; null: not installed."""
     python_version: Label | None = None
 
 
@@ -50,11 +50,11 @@ class ResourceLimits(Event):
     memory_mib: Count
     """Memory budget."""
     threads: Count | None = None
-    """That a training begins with here: one for each whole core. Calibration tries others."""
+    """Threads that a training begins with here: one for each whole core. Calibration tries others."""
     loader_workers: Count | None = None
-    """Likewise; none, as the training process gathers its batches itself faster than one worker does."""
+    """Loader workers that it begins with: none, as the training process gathers its batches faster than one worker."""
     largest_batch: Count | None = None
-    """Samples of `cnn` in float32 that the memory holds at once; another network has `max_feasible` of its own."""
+    """Samples of `cnn` in float32 that the memory holds at once; the limit of another network is its `max_feasible`."""
     source: Text
 
 
@@ -68,7 +68,7 @@ class DatasetReady(Event):
     took_s: Seconds
     classes: Count | None = None
     dataset_sha256: Sha256 | None = None
-    """Of an imported data set's content."""
+    """SHA-256 of an imported data set's content."""
 
 
 class CheckpointSaved(Event):
@@ -77,7 +77,7 @@ class CheckpointSaved(Event):
     type: Literal["checkpoint_saved"] = "checkpoint_saved"
     epochs_done: Count
     steps_done: Count
-    """Of the epoch after `epochs_done`."""
+    """Steps done of the epoch after `epochs_done`."""
     took_s: Seconds
     """Time that the training was blocked."""
     checkpoint_bytes: Count
@@ -89,7 +89,7 @@ class JobResumed(Event):
     type: Literal["job_resumed"] = "job_resumed"
     epochs_done: Count
     steps_done: Count
-    """Of the epoch after `epochs_done`."""
+    """Steps done of the epoch after `epochs_done`."""
 
 
 class MemoryRanOut(Event):
@@ -116,7 +116,7 @@ class JobWarning(Event):
     type: Literal["warning"] = "warning"
     message: Text
     rank: Count | None = None
-    """Of the member of the group that says it; null: the worker that has the job."""
+    """Rank of the group's member that warns; null: the worker that has the job."""
 
 
 class TrainingDone(Event):
@@ -128,18 +128,18 @@ class TrainingDone(Event):
     macro_f1: Share | None = None
     """Mean of the F1 scores of the classes."""
     class_precision: ClassShares | None = None
-    """Of each class: share of its predictions that are correct; null without predictions."""
+    """Share of each class's predictions that are correct; null without predictions."""
     class_recall: ClassShares | None = None
-    """Of each class: share of its test samples that are correct; null without samples."""
+    """Share of each class's test samples that are correct; null without samples."""
     class_f1: ClassShares | None = None
-    """Of each class: harmonic mean of precision and recall; null without samples and predictions."""
+    """Harmonic mean of each class's precision and recall; null without samples and predictions."""
     class_names: ClassNames | None = None
-    """Of imported data; null: the classes are numbers."""
+    """Names of the classes of imported data; null: the classes are numbers."""
     epochs: spec.Epochs
     train_steps: Count | None = None
     """Optimizer steps taken."""
     parameters: Count | None = None
-    """Of the model."""
+    """Parameters of the model."""
     best_epoch: spec.Epochs
     stopped_early: bool
     train_s: Seconds
@@ -151,28 +151,28 @@ class TrainingDone(Event):
     """URL that the model was uploaded to."""
     model_sha256: Sha256
     dataset: spec.DatasetName | None = None
-    """What it was trained on; of imported data with its version."""
+    """Data set that it was trained on; of imported data with its version."""
     dataset_sha256: Sha256 | None = None
-    """Of the data set's content: that of an imported version, else of the prepared samples."""
+    """SHA-256 of the data set's content: that of an imported version, else of the prepared samples."""
     report: Text | None = None
     """The run's HTML report."""
     onnx: Text | None = None
     """The model as ONNX."""
     extras: Text | None = None
-    """What follows with events of its own: some of `onnx report upload mlflow`, separated by spaces."""
+    """Extras that follow, each with its event: some of `onnx report upload mlflow`, separated by spaces."""
     workers: Count | None = None
     """Workers that finished the training together."""
 
 
 class OnnxReady(Event):
-    """The ONNX export of a finished job is beside its model."""
+    """The ONNX export of a finished job is next to its model."""
 
     type: Literal["onnx_ready"] = "onnx_ready"
     onnx: Text
 
 
 class ReportReady(Event):
-    """The HTML report of a finished job is beside its model."""
+    """The HTML report of a finished job is next to its model."""
 
     type: Literal["report_ready"] = "report_ready"
     report: Text

@@ -11,7 +11,7 @@ from preflight.wire.base import Count, Event, Label, Members, Rate, Ratio, Secon
 
 
 def _shown(name: str) -> tuple[object, object]:
-    """Return type and default of a plan's field in an event, which states what is said of every plan."""
+    """Return type and default of a plan's field in an event; a field that the line of every plan has is required."""
     return plan.TYPES[name], ... if plan.words(name).always else plan.DEFAULTS[name]
 
 
@@ -42,11 +42,11 @@ class MemoryProbed(Event):
     """`line`: one of the sizes that predict the others; `1A`: the whole batch; `1B`: doubling; `1C`: bisection."""
     micro_batch: plan.MicroBatch
     predicted_bytes: Count | None = None
-    """By the line through the two smallest sizes; null before there is one."""
+    """Prediction by the line through the two smallest sizes; null before there is one."""
     peak_bytes: Count | None = None
-    """Measured; null where it was not run, or did not survive."""
+    """Measured memory; null where it was not run, or did not survive."""
     limit_bytes: Count
-    """What a training process may have resident."""
+    """Resident memory that a training process may have."""
     outcome: ProbeOutcome
     """`over`: ran, but in more than is safe; `refused`: predicted not to fit, and not run."""
 
@@ -98,7 +98,7 @@ class CalibrationWinner(PlanFields):
     source: Literal["cache", "measured", "own", "kept"]
     why: Label
     reasons: Text = ""
-    """What each adopted trial changed and gained, and the confirmation; empty where nothing was measured."""
+    """Change and gain of each adopted trial, and the confirmation; empty where nothing was measured."""
     predicted_epoch_s: Seconds | None = None
     predicted_low_s: Seconds | None = None
     predicted_high_s: Seconds | None = None
@@ -128,11 +128,11 @@ class CalibrationWinner(PlanFields):
     trials: Count
     """Plans that were run."""
     skipped: Count = 0
-    """Plans that were not: not worth a measurement, or not reached. `trials` does not count them."""
+    """Plans that were not run: not worth a measurement, or not reached. `trials` does not count them."""
 
 
 class BatchAdvice(Event):
-    """What larger effective batches would bring; they change what is learned, so none is applied."""
+    """Gain of larger effective batches; they change the result, so none is applied."""
 
     type: Literal["batch_advice"] = "batch_advice"
     batch_size: spec.BatchSize
@@ -185,7 +185,7 @@ class ProcessorsShared(Event):
 
     type: Literal["processors_shared"] = "processors_shared"
     processors: Count
-    """That it has."""
+    """Processors that this job has now."""
     of_processors: Count
     shared_with: Members = ()
     """Ids of the jobs that have the rest."""

@@ -34,15 +34,15 @@ class Lineage(Wire):
     """The model whose weights a training started from."""
 
     init_from: Text
-    """As the job named it."""
+    """Name of the model in the job's request."""
     job_id: Label
     """The job that trained it."""
     model_sha256: Sha256
     dataset: Label | None = None
-    """What it was trained on; of imported data with its version."""
+    """Data set that it was trained on; of imported data with its version."""
     dataset_sha256: Sha256 | None = None
     new_head: bool
-    """Whether the last layer was drawn anew, for another number of classes."""
+    """Whether the last layer was drawn again, for another number of classes."""
 
 
 class TrainResult(Wire):
@@ -59,20 +59,20 @@ class TrainResult(Wire):
     macro_f1: Share | None = None
     """Mean of the F1 scores of the classes."""
     class_precision: ClassShares | None = None
-    """Of each class: share of its predictions that are correct; null without predictions."""
+    """Share of each class's predictions that are correct; null without predictions."""
     class_recall: ClassShares | None = None
-    """Of each class: share of its test samples that are correct; null without samples."""
+    """Share of each class's test samples that are correct; null without samples."""
     class_f1: ClassShares | None = None
-    """Of each class: harmonic mean of precision and recall; null without samples and predictions."""
+    """Harmonic mean of each class's precision and recall; null without samples and predictions."""
     class_names: ClassNames | None = None
-    """Of imported data; null: the classes are numbers."""
+    """Names of the classes of imported data; null: the classes are numbers."""
     confidence: Confidence | None = None
-    """Of its answers; null: too few samples to measure it."""
+    """Confidence of the model's answers; null: too few samples to measure it."""
     epochs: Count | None = None
     train_steps: Count | None = None
     """Optimizer steps taken."""
     parameters: Count | None = None
-    """Of the model; null in results of versions before 0.28."""
+    """Parameters of the model; null in results of versions before 0.28."""
     best_epoch: Count | None = None
     stopped_early: bool | None = None
     train_s: Seconds | None = None
@@ -80,18 +80,18 @@ class TrainResult(Wire):
     predicted_epoch_s: Seconds | None = None
     measured_epoch_s: Seconds | None = None
     profile: StepProfile | None = None
-    """For a job with `profile`."""
+    """Time of each phase, for a job with `profile`."""
     plan: Annotated[Plan | None, BeforeValidator(partial(forget_removed, "plan"))] = None
     artifact: Text | None = None
     artifact_url: Text | None = None
     """URL that the model was uploaded to."""
     model_sha256: Sha256 | None = None
     parent: Lineage | None = None
-    """For a job with `init_from`."""
+    """Model that the training started from, for a job with `init_from`."""
     dataset: Label | None = None
-    """What it was trained on; of imported data with its version: `photos@2`."""
+    """Data set that it was trained on; of imported data with its version: `photos@2`."""
     dataset_sha256: Sha256 | None = None
-    """Of the data set's content: that of an imported version, else of the prepared samples."""
+    """SHA-256 of the data set's content: that of an imported version, else of the prepared samples."""
     report: Text | None = None
     """The run's HTML report."""
     onnx: Text | None = None
@@ -113,12 +113,12 @@ class JobState(Wire):
     """RQ's id of the job, where it is another."""
     status: Status
     rq_status: Label | None = None
-    """RQ's own word for it, such as `scheduled` or `deferred` for a queued job, `stopped` for a cancelled one."""
+    """RQ's status of the job, such as `scheduled` or `deferred` for a queued job, `stopped` for a cancelled one."""
     attempt: Count | None = None
     started_at: Timestamp | None = None
     """Start of the newest attempt, seconds since the epoch."""
     updated_at: Timestamp | None = None
-    """Time of the last event, those of its extras left out; of a queued job, when it was enqueued, else made."""
+    """Time of the last event, not counting those of extras; of a queued job, when it was enqueued, else made."""
     worker: Label | None = None
     dataset: Label | None = None
     dataset_sha256: Sha256 | None = None
@@ -126,7 +126,7 @@ class JobState(Wire):
     epoch: Count | None = None
     epochs: Count | None = None
     step: Count | None = None
-    """Of the epoch `epoch`, of `steps`."""
+    """Step of the epoch `epoch`, of `steps`."""
     steps: Count | None = None
     loss: Loss | None = None
     val_acc: Share | None = None
@@ -140,7 +140,7 @@ class JobState(Wire):
     measured_epoch_s: Seconds | None = None
     test_accuracy: Share | None = None
     macro_f1: Share | None = None
-    """On the test set."""
+    """Macro F1 on the test set."""
     artifact: Text | None = None
     artifact_url: Text | None = None
     model_sha256: Sha256 | None = None
@@ -149,7 +149,7 @@ class JobState(Wire):
     workers: Count | None = None
     """Workers that train the job now, or that finished its training."""
     members: Members | None = None
-    """Their names by rank, the leader first."""
+    """Names of these workers by rank, the leader first."""
     processors: Count | None = None
     """Processors that the job has of its worker's host, where others have shared them with it; of `of_processors`."""
     of_processors: Count | None = None

@@ -42,7 +42,7 @@ class ModelInitialized(Event):
     """The job that trained it."""
     model_sha256: Sha256
     new_head: bool
-    """Whether the last layer is drawn anew, for another number of classes."""
+    """Whether the last layer is drawn again, for another number of classes."""
     message: Text
 
 
@@ -102,9 +102,9 @@ class PredictionChecked(Event):
     measured_s: Seconds
     """Measured time of these steps, loading and warm-up included."""
     predicted_batch_s: Seconds
-    """Per step."""
+    """Predicted time of a step."""
     measured_batch_s: Seconds
-    """total_epoch_time / total_batches."""
+    """Measured time of a step: total_epoch_time / total_batches."""
     deviation: Deviation
     """measured / predicted - 1."""
     cause: Literal["noisy", "calibration", "adapted"] | None = None
@@ -159,13 +159,13 @@ class GroupFormed(Event):
     type: Literal["group_formed"] = "group_formed"
     workers: Count
     members: Members
-    """By rank, the leader first."""
+    """Names by rank, the leader first."""
     cores: Rates = ()
-    """Of the container of each member, by rank; a quota may be a fraction."""
+    """Cores of the container of each member, by rank; a quota may be a fraction."""
     memory_mib: Counts = ()
-    """Memory budget of each, by rank."""
+    """Memory budget of each member, by rank."""
     took_s: Seconds
-    """Since the seats were offered."""
+    """Time since the seats were offered."""
     message: Text
 
 
@@ -174,27 +174,27 @@ class GroupMeasured(Event):
 
     type: Literal["group_measured"] = "group_measured"
     workers: Count
-    """Measured together."""
+    """Workers that were measured together."""
     members: Members = ()
     speeds: Rates = ()
     """Samples a second of each member alone, by rank."""
     alone_samples_per_s: Rate
-    """Of the leader."""
+    """Speed of the leader alone."""
     group_samples_per_s: Rate
     speedup: Ratio
     kept: bool
-    """Whether the group goes on; else a `group_changed` follows."""
+    """Whether the group continues; else a `group_changed` follows."""
     message: Text
 
 
 class GroupChanged(Event):
-    """The group has other members now, or has ended while its leader goes on alone."""
+    """The group has other members now, or has ended while its leader continues alone."""
 
     type: Literal["group_changed"] = "group_changed"
     workers: Count
-    """From now on; 1: the leader alone."""
+    """Workers from now on; 1: the leader alone."""
     members: Members
-    """By rank, the leader first."""
+    """Names by rank, the leader first."""
     left: Members = ()
     joined: Members = ()
     message: Text
@@ -208,6 +208,6 @@ class GroupShort(Event):
 
     type: Literal["group_short"] = "group_short"
     workers: Count
-    """That there were, the leader among them."""
+    """Workers that there were, the leader among them."""
     wanted: Count
     message: Text

@@ -36,7 +36,7 @@ KINDS: Final = {
     "less_than_equal": "at most {le}",
     "less_than": "less than {lt}",
 }
-"""pydantic's error type -> what the value must be."""
+"""pydantic's error type -> expected value in words."""
 BOUNDS: Final = {
     "minimum": "at least {}", "exclusiveMinimum": "more than {}",
     "maximum": "at most {}", "exclusiveMaximum": "less than {}",

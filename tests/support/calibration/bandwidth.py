@@ -1,4 +1,4 @@
-"""A CFS bandwidth controller on paper: what it makes of the wall time of work, period by period (sched-bwc.rst)."""
+"""A simulated CFS bandwidth controller: the wall time of work under it, period by period (sched-bwc.rst)."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ class Bandwidth:
     """CPU seconds that were saved before."""
     clock: float = 0.0
     throttled_s: float = 0.0
-    """For which it held the process back so far."""
+    """Seconds for which it held the process back so far."""
     _period: int = -1
     _left_s: float = 0.0
 

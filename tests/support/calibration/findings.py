@@ -1,4 +1,4 @@
-"""A finding made by hand, with every kind of trial, for tests of what is kept, printed and drawn."""
+"""A finding made by hand, with every kind of trial, for tests of its record, its text and its charts."""
 
 from dataclasses import replace
 from typing import Final

@@ -1,4 +1,4 @@
-"""Findings made by hand: what a calibration may come to, from the usual to the odd."""
+"""Findings made by hand: possible results of a calibration, from the usual to the odd."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A laboratory in which nothing runs and time passes as the plans say, for tests of what decides on measurements."""
+"""A laboratory in which nothing runs and time passes as the plans say, for tests of decisions on measurements."""
 
 import math
 from collections.abc import Callable
@@ -67,17 +67,17 @@ class Simulated:
     processes: set[ProcessConfig] = field(default_factory=set)
     clock: float = 0.0
     ran: list[Plan] = field(default_factory=list)
-    """Whatever was run of a plan, in this order."""
+    """Plans of all runs, in this order."""
     asked: list[tuple[Plan, int]] = field(default_factory=list)
     """Steps that were measured, in this order."""
     samples: list[tuple[Plan, int]] = field(default_factory=list)
-    """Of the steps that were measured, in this order."""
+    """Samples of the steps that were measured, in this order."""
     checked: list[Plan] = field(default_factory=list)
     renewed: list[Plan] = field(default_factory=list)
     warm: list[Plan] = field(default_factory=list)
     deadline: float = math.inf
     part: float = 1.0
-    """What the steps that are measured are of those of 128 samples."""
+    """Size of the measured steps, relative to steps of 128 samples."""
 
     def now(self) -> float:
         return self.clock
@@ -230,7 +230,7 @@ class Memoryless:
     survivors: list[Plan] = field(default_factory=list)
     suspects: set[Plan] = field(default_factory=set)
     known: dict[tuple[Plan, Plan], Trial] = field(default_factory=dict)
-    """What an earlier one measured: (best, plan) -> trial."""
+    """Trials of an earlier calibration: (best, plan) -> trial."""
 
     def crashed_before(self, plan: Plan) -> bool:
         return plan in self.suspects

@@ -1,4 +1,4 @@
-"""Real cgroups of the tests' own."""
+"""Real cgroups for tests."""
 
 import time
 import uuid

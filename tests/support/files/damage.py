@@ -1,11 +1,11 @@
-"""Damages of files and directories, for tests of what reads them."""
+"""Damages of files and directories, for tests of their readers."""
 
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 Harm = Callable[[Path], object]
-"""Damages a file."""
+"""Function that damages a file."""
 
 
 def replaced_by(content: bytes) -> Harm:
@@ -30,7 +30,7 @@ def linked(path: Path) -> None:
 
 
 def a_pipe(path: Path) -> None:
-    """Put a pipe in its place, which would block whoever opens it."""
+    """Put a pipe in its place, which would block a reader that opens it."""
     path.unlink(missing_ok=True)
     os.mkfifo(path)
 

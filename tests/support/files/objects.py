@@ -1,4 +1,4 @@
-"""An S3 server, and a proxy before it that does what networks and services do."""
+"""An S3 server, and a proxy before it with the faults of networks and services."""
 
 import http.client
 import threading
@@ -8,13 +8,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 BUCKET = "bucket"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "hunter2", "AWS_DEFAULT_REGION": "us-east-1"}
-"""Environment of an S3 client, beside the URL of the server."""
+"""Environment of an S3 client, except for the URL of the server."""
 SIGNED = {"Authorization": "AWS4-HMAC-SHA256 Credential=key/20260101/us-east-1/s3/aws4_request"}
-"""Enough for moto, which tells nobody from somebody and looks no closer."""
+"""Enough for moto, which only tells signed requests from anonymous ones."""
 
 
 class Objects(ThreadingHTTPServer):
-    """Passes requests on to an S3 server, unless it is told to fail, to damage or to hold them."""
+    """Passes requests on to an S3 server, unless it is set to fail, to damage or to hold them."""
 
     daemon_threads = True
 
@@ -31,7 +31,7 @@ class Objects(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def reset(self) -> None:
-        """Be a plain proxy; uploads that are held go nowhere."""
+        """Become a plain proxy; uploads that are held go nowhere."""
         self.failing = 0
         """Requests to answer with 503."""
         self.dropping = 0
@@ -87,7 +87,7 @@ class Handler(BaseHTTPRequestHandler):
         if server.damaging and self.command == "PUT" and "model.safetensors" in self.path:
             server.damaging -= 1
             server.ask("PUT", self.path, body[:-1] + bytes([body[-1] ^ 1]))
-        with suppress(ConnectionError):  # who asked was killed meanwhile
+        with suppress(ConnectionError):  # the client was killed meanwhile
             self._answer(*answer)
 
     do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = do  # noqa: N815 - the names of http.server
@@ -107,12 +107,12 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, *arguments: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager
 def objects() -> Iterator[Objects]:
-    """Run both, with one bucket."""
+    """Run the server and the proxy, with one bucket."""
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)

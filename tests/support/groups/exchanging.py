@@ -1,4 +1,4 @@
-"""What ranks exchange in a step, as JSON of the first: `python -m support.groups.exchanging RANKS WIRE polls`."""
+"""Exchanges of ranks in a step, as JSON of the first: `python -m support.groups.exchanging RANKS WIRE polls`."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def summed(gradients: Tensor | None) -> float:
 
 
 def work(group: Ranks, cost: float) -> dict[str, JsonValue]:
-    """Return what became of four pieces of work that cost so much each, and how many this rank did."""
+    """Return the results of four pieces of work that cost `cost` each, and how many this rank did."""
     done: list[Tensor] = []
 
     def square(piece: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ def work(group: Ranks, cost: float) -> dict[str, JsonValue]:
 
 
 def exchange(rank: int, ranks: int, wire: Wire, directory: Path, *, polls: bool) -> None:
-    """Exchange everything, as one of the ranks; the leader tells it."""
+    """Exchange everything, as one of the ranks; the leader prints it."""
     connect(FileStore(str(directory / "store"), ranks), "127.0.0.1", rank, ranks, 60)
     names = [f"rank {number}" for number in range(ranks)]
     group = Ranks(rank=rank, names=names, batch_size=BATCH, on_finish=lambda: None, wire=wire, polls=polls)

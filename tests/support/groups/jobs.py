@@ -1,4 +1,4 @@
-"""Jobs that several workers train together, and what tests watch of them."""
+"""Jobs that several workers train together, and ways to watch them."""
 
 import time
 from collections.abc import Callable

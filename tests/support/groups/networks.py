@@ -1,4 +1,4 @@
-"""Networks of the tests' own: hosts with an address each, that can be parted and cut off.
+"""Networks for tests: hosts with an address each, that can be parted and cut off.
 
 A host is a network namespace of Linux on a bridge; a worker that is started with its `prefix` has that network and no
 other. Redis is reached over its Unix socket whatever happens to the network, or over TCP at the bridge's address.
@@ -20,7 +20,7 @@ SUBNET: Final = "10.213.{}"
 
 
 def run(*command: str) -> None:
-    """Run a command of the system; raises `CalledProcessError` with what it said."""
+    """Run a command of the system; raises `CalledProcessError` with its output."""
     subprocess.run(command, check=True, capture_output=True, text=True)
 
 
@@ -29,17 +29,17 @@ class Host:
     """One host of a network."""
 
     name: str
-    """Of the namespace, and of the bridge's port to it."""
+    """Name of the namespace, and of the bridge's port to it."""
     address: str
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """What to put before a command that is to run there; /sys, with the cgroups, stays that of the machine."""
+        """Words to put before a command that is to run there; /sys, with the cgroups, stays that of the machine."""
         return ("nsenter", f"--net=/run/netns/{self.name}", "--")
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of a worker whose Redis is a Unix socket, which tells no address."""
+        """Environment of a worker whose Redis is a Unix socket, which shows no address."""
         return {"PREFLIGHT_ADVERTISE_HOST": self.address}
 
     def run(self, *command: str) -> None:
@@ -55,13 +55,13 @@ class Host:
         run("ip", "link", "set", self.name, "up")
 
     def part(self, *, parted: bool = True) -> None:
-        """Let it reach the bridge, and no other host that is parted, too."""
+        """Let it reach the bridge, but no other host that is parted."""
         run("bridge", "link", "set", "dev", self.name, "isolated", "on" if parted else "off")
 
 
 @dataclass(slots=True)
 class Network:
-    """Hosts on a bridge of their own."""
+    """Hosts on a separate bridge."""
 
     bridge: str
     subnet: str
@@ -69,7 +69,7 @@ class Network:
 
     @property
     def address(self) -> str:
-        """Of the bridge: this machine, as the hosts reach it."""
+        """Address of the bridge: this machine, as the hosts reach it."""
         return f"{self.subnet}.1"
 
     def add_host(self) -> Host:

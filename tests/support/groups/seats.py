@@ -27,7 +27,7 @@ PATIENCE = 120.0
 
 @dataclass
 class Sitting:
-    """A started agent and what it has told."""
+    """A started agent and its records."""
 
     name: str
     child: Child
@@ -56,7 +56,7 @@ class Sitting:
             self.child.wait(0.05)
 
     def told(self, kind: str, times: int = 1) -> list[dict[str, JsonValue]]:
-        """Wait until there are so many records of a kind, and return them."""
+        """Wait until there are `times` records of a kind, and return them."""
         self.until(lambda: len(self.of(kind)) >= times)
         return self.of(kind)
 
@@ -98,7 +98,7 @@ class Table:
         return leader
 
     def join(self, number: int = 1) -> Sitting:
-        """Start a member; its number tells its address."""
+        """Start a member; its number gives its address."""
         assert self.endpoint is not None
         return self._sit(f"member-{number}", number, self.endpoint, ())
 

@@ -10,7 +10,7 @@ from redis.exceptions import ResponseError
 TYPES: Final = ("string", "hash", "list", "set", "zset", "stream")
 YEAR: Final = 31_536_000
 TTL: Final = 1000
-"""Seconds for which garbage is kept, so that it is no key without an end itself."""
+"""Seconds after which garbage expires, so that it is not itself a key without an end."""
 LARGEST_ID: Final = "18446744073709551615-18446744073709551615"
 VALUES: Final = (
     b"x", b"", b"-1", b"0", b"9" * 30, b"1e309", b"nan", b"\xff\xfe\x00", b"{}", b"[]", b"null", b'{"type": 1}',
@@ -21,7 +21,7 @@ VALUES: Final = (
 
 
 RAW = TypeAdapter(list[bytes])
-"""What Redis answers where nothing is decoded."""
+"""Answer of Redis where nothing is decoded."""
 
 
 def all_keys(connection: Redis, pattern: str = "*") -> list[bytes]:

@@ -1,1 +1,1 @@
-"""The page, its service, and what stands before it."""
+"""The page, its service, and the proxies before it."""

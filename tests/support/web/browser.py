@@ -36,7 +36,7 @@ const tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"];
 axe.run(document, { runOnly: tags }).then(({ violations }) => done(
   violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 200)).join(" ")}`)));
 """
-"""Returns what axe-core finds."""
+"""Script that returns the violations that axe-core finds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Browser:
         self.look("light", *DESKTOP)
 
     def violations(self) -> list[str]:
-        """Return what axe-core finds; nothing without it."""
+        """Return the violations that axe-core finds; none without it."""
         axe = os.environ.get("PREFLIGHT_AXE")
         if axe is None:
             return []

@@ -21,7 +21,7 @@ ADD_EVENTS: Final = "for n = 1, tonumber(ARGV[1]) do redis.call('XADD', KEYS[1],
 
 
 def fill(redis: Redis) -> None:
-    """Write `LISTED` jobs that have ended, of which `JOBS` have said a lot."""
+    """Write `LISTED` jobs that have ended, of which `JOBS` have many events."""
     now = time.time()
     for first in range(0, LISTED, 5000):
         pipe = redis.pipeline(transaction=False)
@@ -44,7 +44,7 @@ def fill(redis: Redis) -> None:
 
 
 async def ask(port: int, method: str, path: str, body: bytes = b"") -> tuple[int, float]:
-    """Return status and seconds of one request over a connection of its own."""
+    """Return status and seconds of one request over a separate connection."""
     began = time.perf_counter()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     kind = "content-type: application/json\r\n" if body else ""

@@ -13,7 +13,7 @@ from worker.config.settings import Settings
 
 @pytest.fixture(scope="session")
 def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """One browser for all tests, whose start takes as long as one: each has a service, and so an origin, of its own."""
+    """One browser for all tests, whose start takes as long as one; each has another service, and so another origin."""
     asked = os.environ.get("PREFLIGHT_PICTURES")
     pictures = Path(asked) if asked else tmp_path_factory.mktemp("pictures")
     with open_browser(tmp_path_factory.mktemp("profile"), pictures, every_view=asked is not None) as opened:
@@ -27,7 +27,7 @@ def browser(window: Browser) -> Iterator[Browser]:
     window.driver.get("about:blank")
     window.complaints()
     yield window
-    window.driver.get("about:blank")  # else it goes on asking a service that has ended
+    window.driver.get("about:blank")  # else it keeps asking a service that has ended
 
 
 @pytest.fixture

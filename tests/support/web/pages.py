@@ -39,7 +39,7 @@ class Page(HTMLParser):
 
     @property
     def text(self) -> str:
-        """What is read, any space as a single plain one."""
+        """The visible text, any space as a single plain one."""
         return " ".join(" ".join(self.texts).split())
 
 
@@ -47,5 +47,5 @@ TYPED = {"\u202f": " ", "\u2060": "", "\u2013": "-", "\u00d7": "x"}
 
 
 def plain(words: str) -> str:
-    """Return what is read as it is typed: plain spaces, a hyphen in an interval, x for times."""
+    """Return a text as it is typed: plain spaces, a hyphen in an interval, x for times."""
     return "".join(TYPED.get(character, character) for character in words)

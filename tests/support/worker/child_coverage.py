@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 VARIABLE: Final = "COVERAGE_PROCESS_CONFIG"
-"""Makes a Python process measure itself (`patch = subprocess` of coverage.py)."""
+"""Variable that makes a Python process measure itself (`patch = subprocess` of coverage.py)."""
 MARKER: Final = "covers_children"
 SETTING: Final = pytest.StashKey[str | None]()
 
@@ -21,7 +21,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Put it back for the fixtures and the call of a test with the marker."""
+    """Put the variable back for the fixtures and the call of a test with the marker."""
     setting = item.config.stash[SETTING]
     if setting is None or item.get_closest_marker(MARKER) is None:
         return (yield)

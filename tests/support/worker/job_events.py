@@ -23,7 +23,7 @@ def progress(epoch: int, step: int, seq: int = 1) -> AnyEvent:
 
 
 def done(seq: int = 1) -> AnyEvent:
-    """The end, a minute after the start."""
+    """Return the end, a minute after the start."""
     return event("training_done", seq=seq, ts=START + 60, test_accuracy=0.9876, test_loss=0.1, epochs=4,
                  best_epoch=4, stopped_early=False, train_seconds=55, samples_per_s=12_345, measured_epoch_s=4.2,
                  artifact="/models/job", model_sha256="0" * 64)  # fmt: skip

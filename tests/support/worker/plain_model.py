@@ -1,4 +1,4 @@
-"""A user's model without batch norms: what is learned does not depend on how a batch is divided."""
+"""A user's model without batch norms: the result does not depend on how a batch is divided."""
 
 PLAIN_MODEL = """
 from torch import nn

@@ -1,4 +1,4 @@
-"""What a process and its children hold: memory, file descriptors, processes."""
+"""Resources that a process and its children hold: memory, file descriptors, processes."""
 
 import time
 from contextlib import suppress
@@ -14,7 +14,7 @@ SETTLED_AFTER: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What some processes hold together."""
+    """Resources that some processes hold together."""
 
     processes: int
     descriptors: int
@@ -23,7 +23,7 @@ class Held:
 
     @classmethod
     def by(cls, pids: list[int]) -> Self:
-        """Return what these processes hold now; one that ends meanwhile holds nothing."""
+        """Return the resources that these processes hold now; one that ends meanwhile holds nothing."""
         return cls(len(pids), sum(map(_descriptors, pids)), sum(rollup(pid, "Pss") for pid in pids))
 
 

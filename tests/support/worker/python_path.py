@@ -1,4 +1,4 @@
-"""Environments whose Python imports modules of a test's own."""
+"""Environments whose Python imports a test's modules."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ def importing(directory: Path) -> dict[str, str]:
 
 
 def with_module(directory: Path, name: str, program: str) -> dict[str, str]:
-    """Return an environment in which `program`, written to the new `directory`, is what `import name` runs."""
+    """Return an environment in which `import name` runs `program`, which is written to the new `directory`."""
     directory.mkdir()
     (directory / f"{name}.py").write_text(program)
     return importing(directory)

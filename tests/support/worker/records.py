@@ -1,4 +1,4 @@
-"""What a training writes, kept in memory."""
+"""Records that a training writes, kept in memory."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ DURABLE: Final = {"epoch", "resumed"}
 
 
 class Records:
-    """A record writer that keeps what is written."""
+    """A record writer that keeps the records."""
 
     def __init__(self) -> None:
         self.written: list[tuple[str, dict[str, JsonValue]]] = []

@@ -30,7 +30,7 @@ ENDED = ("finished", "failed", "cancelled")
 
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
-    """A redis-server of the session's own."""
+    """A redis-server for the session."""
     with redis_server() as url:
         yield url
 
@@ -43,7 +43,7 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def settings(redis_url: str, cache_dir: Path, tmp_path: Path) -> Settings:
-    """Settings with an empty Redis and directories of the test's own."""
+    """Settings with an empty Redis and directories of this test."""
     Redis.from_url(redis_url).flushall()
     return load(
         redis_url=redis_url,
@@ -80,7 +80,7 @@ def queue(raw: Redis) -> Queue:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RedisServer]:
-    """A redis-server of the test's own that can be stopped, killed, started again and emptied."""
+    """A redis-server for one test, which can be stopped, killed, started again and emptied."""
     (tmp_path / "redis").mkdir()
     server = RedisServer(tmp_path / "redis")
     server.start()
@@ -246,7 +246,7 @@ def read_only(connection: Redis) -> Iterator[None]:
 
 
 def digits_job(**fields: object) -> TrainJob:
-    """Return a job that trains in about a second; on one thread, because two starve beside other processes.
+    """Return a job that trains in about a second; on one thread, because two starve next to other processes.
 
     `small` is a network of the tests (tests/support/network).
     """
@@ -260,7 +260,7 @@ def digits_job(**fields: object) -> TrainJob:
 def wait_for(client: Client, job_id: str, *statuses: str, seconds: float = 90) -> JobState:
     """Wait until the job has one of `statuses` (any final one when none is named), while its state changes.
 
-    How long a training takes depends on what else the machine does; one that goes on is not stuck.
+    How long a training takes depends on what else the machine does; one that continues is not stuck.
     """
     state = client.status(job_id)
     changed_at = time.monotonic()
@@ -274,7 +274,7 @@ def wait_for(client: Client, job_id: str, *statuses: str, seconds: float = 90) -
 
 
 def wait_until(holds: Callable[[], bool], seconds: float = 30) -> None:
-    """Wait until `holds` does."""
+    """Wait until `holds` returns True."""
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, f"not so after {seconds} s"

@@ -1,4 +1,4 @@
-"""What a page shows of a command's output, against what the command prints: words are compared, figures are not."""
+"""A command's output on a page, compared with the real output: words are compared, figures are not."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ VARIES: Final = (
     (r"# [MG]iB", "# MiB"),
     (r"\b(core|thread)s?\b", r"\1s"),
 )  # fmt: skip
-"""What differs between machines and runs, and what stands for it."""
+"""Pattern of a text that differs between machines and runs, and its placeholder."""
 
 
 def shown_output(page: Path, words: str) -> list[str]:

@@ -16,7 +16,7 @@ import pytest
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 HOME = "\x1b[H"
 BACK = "\x1b[?1049l"
-"""Leaves the alternate screen."""
+"""Sequence that leaves the alternate screen."""
 
 
 class Terminal:
@@ -37,7 +37,7 @@ class Terminal:
         return self._raw.decode(errors="replace")
 
     def until(self, words: str) -> str:
-        """Wait until the terminal shows `words`, and return what it shows."""
+        """Wait until the terminal shows `words`, and return its screen."""
         deadline = time.monotonic() + 30
         while words not in self.screen:
             assert time.monotonic() < deadline, self.screen

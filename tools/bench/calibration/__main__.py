@@ -1,4 +1,4 @@
-"""Measure what calibration promises, and print its tables.
+"""Measure the promises of calibration, and print their tables.
 
 PYTHONPATH=tests python -m tools.bench.calibration [CELL ...] [--runs N] [--minutes N]
 PYTHONPATH=tests python -m tools.bench.calibration table
@@ -13,7 +13,7 @@ from tools.bench.record import start
 
 
 def main() -> None:
-    """Measure what was asked for."""
+    """Measure the chosen cells, or write the tables."""
     parser = argparse.ArgumentParser(
         prog=COMMAND, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -31,7 +31,7 @@ def mnist() -> DatasetInfo:
 
 @contextmanager
 def calibration_context() -> Iterator[CalibrationContext]:
-    """Yield this machine as it is, with an empty cache and a directory of its own."""
+    """Yield this machine as it is, with an empty cache and a separate directory."""
     with tempfile.TemporaryDirectory(prefix="bench-calibration-") as name:
         directory = Path(name)
         yield CalibrationContext(
@@ -41,7 +41,7 @@ def calibration_context() -> Iterator[CalibrationContext]:
 
 
 def choose(spec: TrainSpec, own: Plan, context: CalibrationContext) -> PlanChoice:
-    """Calibrate, with what goes wrong on stderr."""
+    """Calibrate, with warnings on stderr."""
     return choose_plan(spec, own, context, Options(force=True), print_warning, do_nothing)
 
 
@@ -56,5 +56,5 @@ def do_nothing() -> None:
 
 
 def format_plan(plan: Plan) -> str:
-    """Return what the grid varies."""
+    """Return the fields that the grid varies, in words."""
     return f"{plan.allocator}, {plan.precision}, {plan.memory_format}, {plan.threads} thread(s)"

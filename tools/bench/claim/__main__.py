@@ -3,8 +3,8 @@
 PYTHONPATH=tests python -m tools.bench.claim [NETWORK ...] [--cpus 0.5 1 2] [--pairs N] [--minutes N]
 PYTHONPATH=tests python -m tools.bench.claim table
 
-A pair is one turn of the three commands in a container with a CPU quota, alone or beside one `while True: pass` outside
-of it. It becomes a line of tools/bench/results/claim.jsonl, and the next call goes on after it. Every pair counts.
+A pair is one turn of the three commands in a container with a CPU quota, alone or with one `while True: pass` outside
+of it. It becomes a line of tools/bench/results/claim.jsonl, and the next call continues after it. Every pair counts.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Cells of the claim: a training in a container, alone or beside a busy process; and one turn of its three commands."""
+"""Cells of the claim: a training in a container, alone or next to a busy process; and a turn of its three commands."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from tools.faults.means import neighbours
 from worker.config.settings import load
 
 Command = Literal["plain", "cold", "warm"]
-"""Plain PyTorch; `preflight train` with empty caches; and again with what that one left there."""
+"""Plain PyTorch; `preflight train` with empty caches; and again with the files that it left there."""
 SCRIPT: Final = Path(__file__).with_name("plain.py")
 MEMORY: Final = 4 << 30
 CPUS: Final = (0.5, 1.0, 2.0)
@@ -69,7 +69,7 @@ class Run:
 
     seconds: float
     ended: bool
-    """Whether it trained to its end; it was ended after so many seconds otherwise, or failed."""
+    """Whether it trained to its end; otherwise it was ended at the limit, or failed."""
     accuracy: float | None = None
     sentence: str = ""
     """Why it failed."""

@@ -1,4 +1,4 @@
-"""The table of the claim, over every pair: the median and the worst of what preflight brings."""
+"""The table of the claim, over every pair: the median and the worst gain by preflight."""
 
 import math
 import statistics
@@ -11,7 +11,7 @@ from tools.bench.record import Record, Table, samples
 
 
 def fill(record: Record, file: ResultFile[Pair] = FILE) -> None:
-    """Add the tables of every pair of the newest minor version: first what all cells came to, then each cell."""
+    """Add the tables of every pair of the newest minor version: first the summary of all cells, then each cell."""
     found = file.read()
     version = newest_minor([pair.version for pair in found.values])
     pairs = [pair for pair in found.values if pair.version.startswith(version)]

@@ -1,4 +1,4 @@
-"""The checks: each yields what it found, beside what it must be."""
+"""The checks: each yields its findings, with their bounds."""
 
 import re
 import statistics
@@ -17,19 +17,19 @@ from tools.bench.record import samples
 from worker.cli.diagnosis.health import HEARTBEAT_TIMEOUT
 
 PORT: Final = 18_000
-"""Of this host's loopback, for the page of the stack under test."""
+"""Port of this host's loopback for the page of the stack under test."""
 LARGEST_IMAGE: Final = 1.2e9
-"""Bytes."""
+"""Most bytes of the image on disk."""
 UP_WITHIN: Final = 10.0
 """Seconds from `docker compose up` until a job is accepted."""
 CHECKPOINT_SECONDS: Final = 15.0
 """Seconds between two checkpoints of `cnn`; see PREFLIGHT_CHECKPOINT_SECONDS."""
 REDEPLOY_SLACK: Final = 5.0
-"""Seconds that a redeploy may cost beside the training that is done again."""
+"""Seconds that a redeploy may cost in addition to the training that is done again."""
 MOST_LINES: Final = 500
 """Log lines a second from which on Railway drops them."""
 AT_FULL_SPEED: Final = 0.95
-"""Of the samples a second without a memory limit."""
+"""Least share of the samples a second without a memory limit."""
 LIMITS: Final[Sequence[tuple[float, str]]] = ((0.5, "512m"), (1, "1g"), (2, "2g"))
 MIB: Final = {"512m": 512, "1g": 1024, "2g": 2048}
 FIXED: Final[Mapping[str, JsonValue]] = {"calibrate": False, "plan": {"threads": 1}}
@@ -39,7 +39,7 @@ SHORT: Final[Mapping[str, JsonValue]] = {**FIXED, "model": "cnn", "validation_sa
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One thing that was looked at; `good` is None where there is no bound."""
+    """One finding; `good` is None where there is no bound."""
 
     what: str
     found: str
@@ -49,14 +49,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What the checks run on."""
+    """Container engine and data of the checks."""
 
     docker: Docker
     data: Path
     """Directory with the four files of MNIST."""
 
     def stack(self, name: str, cpus: float, memory: str) -> Stack:
-        """Return a stack of its own."""
+        """Return a separate stack."""
         return Stack(self.docker, f"preflight-{name}", cpus=cpus, memory=memory, port=PORT)
 
 
@@ -71,7 +71,7 @@ def number(value: JsonValue) -> float:
 
 
 def the_image(host: Host) -> Iterator[Row]:
-    """Its size as it lies on a disk and as a registry sends it, and what a change of code costs."""
+    """Yield the size of the image on a disk and as a registry sends it, and the versions in it."""
     size = int(host.docker("image", "inspect", IMAGE, "--format", "{{.Size}}"))
     yield Row("image on disk", f"{size / 1e6:,.0f} MB", f"{LARGEST_IMAGE / 1e6:,.0f} MB", size <= LARGEST_IMAGE)
     with tempfile.TemporaryDirectory(prefix="preflight-image-", dir=ROOT / "build") as name:
@@ -103,7 +103,7 @@ def _gzipped(path: Path) -> int:
 
 
 def a_code_change(host: Host) -> Iterator[Row]:
-    """Building again after an edit of one module."""
+    """Yield the time of building again after an edit of one module."""
     module = ROOT / "worker" / "__init__.py"
     text = module.read_bytes()
     unchanged = _build_seconds(host)
@@ -123,7 +123,7 @@ def _build_seconds(host: Host) -> float:
 
 
 def limits(host: Host) -> Iterator[Row]:
-    """From nothing to a trained job under each limit: what was chosen, and whether it stayed below."""
+    """Train a job from nothing under each limit; yield the chosen threads, and whether memory stayed below it."""
     for cpus, memory in LIMITS:
         with host.stack("limits", cpus, memory) as stack:
             name = f"{cpus:g} CPU, {memory}"
@@ -152,7 +152,7 @@ def limits(host: Host) -> Iterator[Row]:
 
 
 def _hardened(stack: Stack) -> Iterator[Row]:
-    """Look from inside at what each service may do."""
+    """Check the rights of each service from inside."""
     for service in ("redis", "worker", "web"):
         status = stack.inside(service, "cat", "/proc/1/status").out
         uid = re.search(r"^Uid:\s+(\d+)", status, re.MULTILINE)
@@ -181,7 +181,7 @@ def _log_rate(stack: Stack) -> Iterator[Row]:
 
 
 def full_speed(host: Host) -> Iterator[Row]:
-    """`cnn` with 1 CPU and 1 GiB against 1 CPU and all memory, in turns."""
+    """Compare `cnn` with 1 CPU and 1 GiB with 1 CPU and all memory, in turns."""
     ratios = [_samples_per_second(host, "--memory", "1g") / _samples_per_second(host) for _ in range(3)]
     yield Row("1 CPU with 1 GiB against all memory, cnn", str(samples(ratios, ".2f")), f"{AT_FULL_SPEED:g}",
               statistics.median(ratios) >= AT_FULL_SPEED)  # fmt: skip
@@ -197,7 +197,7 @@ def _samples_per_second(host: Host, *limits: str) -> float:
 
 
 def redeploy(host: Host) -> Iterator[Row]:
-    """A worker's container is removed in the middle of a training, and another one started."""
+    """Remove a worker's container in the middle of a training, and start another one."""
     with host.stack("redeploy", 1, "1g") as stack:
         stack.compose("up", "-d")
         bound = CHECKPOINT_SECONDS + REDEPLOY_SLACK
@@ -238,7 +238,7 @@ def _wait_for_status(stack: Stack, job_id: str, status: str) -> None:
 
 
 def out_of_memory(host: Host) -> Iterator[Row]:
-    """A job whose first batch does not fit; the container must live on, and the job with a smaller one."""
+    """Run a job whose first batch does not fit; the container must live on, and the job with a smaller one."""
     with host.stack("memory", 1, "512m") as stack:
         stack.compose("up", "-d")
         stack.enqueue("big", model="cnn", epochs=1, batch_size=4096, validation_samples=40_000,
@@ -257,7 +257,7 @@ def out_of_memory(host: Host) -> Iterator[Row]:
 
 
 def scale(host: Host) -> Iterator[Row]:
-    """Nine jobs for three workers that share their volumes."""
+    """Run nine jobs by three workers that share their volumes."""
     with host.stack("scale", 0.6, "512m") as stack:
         stack.compose("up", "-d", "--scale", "worker=3")
         names = [f"job-{number_}" for number_ in range(9)]
@@ -272,7 +272,7 @@ def scale(host: Host) -> Iterator[Row]:
 
 
 def stopping(host: Host) -> Iterator[Row]:
-    """`docker stop` of idle services: each ends by itself, at once."""
+    """Stop idle services by `docker stop`: each ends by itself, at once."""
     with host.stack("stop", 1, "512m") as stack:
         stack.compose("up", "-d")
         stack.enqueue("one", **SHORT)
@@ -288,7 +288,7 @@ def stopping(host: Host) -> Iterator[Row]:
 
 
 def silence(host: Host) -> Iterator[Row]:
-    """A worker that hangs: its health turns bad once its signs of life have stopped."""
+    """Let a worker hang: its health turns bad once its signs of life have stopped."""
     with host.stack("silence", 1, "512m") as stack:
         stack.compose("up", "-d")
         stack.enqueue("one", **SHORT)
@@ -303,7 +303,7 @@ def silence(host: Host) -> Iterator[Row]:
 
 
 def refusals(host: Host) -> Iterator[Row]:
-    """Bad input of every kind: one sentence each, and an exit code that has a platform try again or give up."""
+    """Give bad input of every kind: one sentence each, and an exit code that has a platform try again or give up."""
     with host.stack("refusals", 1, "512m") as stack, tempfile.TemporaryDirectory(dir=ROOT / "build") as name:
         stack.compose("up", "-d")
         stack.enqueue("one", **SHORT)

@@ -1,4 +1,4 @@
-"""docker-compose.yml as it is, under a project name of its own, and what can be seen of it from outside."""
+"""docker-compose.yml as it is, under a separate project name, and its state as seen from outside."""
 
 import http.client
 import json
@@ -26,7 +26,7 @@ ANSWER: Final = TypeAdapter(Answer)
 
 
 class Failed(Exception):
-    """What was to be shown did not happen."""
+    """An expected result did not happen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Docker:
     command: str
 
     def __call__(self, *words: str) -> str:
-        """Return what a command printed; raises `Failed` where it failed."""
+        """Return the output of a command; raises `Failed` where it failed."""
         done = self.run(*words)
         if done.code != 0:
             raise Failed(f"{' '.join((self.command, *words))} exited with {done.code}: {done.err.strip()[-600:]}")
@@ -61,10 +61,10 @@ class Docker:
 
 
 class Stack:
-    """The services of docker-compose.yml, up for as long as this context lasts; its volumes go with it."""
+    """The services of docker-compose.yml, up for as long as this context lasts; its volumes are removed with it."""
 
     def __init__(self, docker: Docker, name: str, *, cpus: float, memory: str, port: int) -> None:
-        """Name the project, and say what a worker of it may use."""
+        """Name the project, and set the limits of its workers."""
         self.docker = docker
         self.name = name
         self._port = port
@@ -74,7 +74,7 @@ class Stack:
         self._token = ""
 
     def __enter__(self) -> Self:
-        self._remove()  # what a run that was killed has left: a job whose model lies there would not be trained
+        self._remove()  # the leftovers of a killed run: a job whose model lies there would not be trained
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -90,7 +90,7 @@ class Stack:
         self.compose("down", "-v", check=False)
 
     def compose(self, *words: str, check: bool = True) -> str:
-        """Return what `docker compose` printed."""
+        """Return the output of `docker compose`."""
         done = self.docker.run("compose", "-p", self.name, *words, environment=self._environment)
         if check and done.code != 0:
             raise Failed(f"compose {' '.join(words)} exited with {done.code}: {done.err.strip()[-600:]}")
@@ -148,7 +148,7 @@ class Stack:
         wait_for(accepted, f"{job_id} to be accepted", within=120)
 
     def state(self, job_id: str) -> Answer:
-        """Return the latest of everything about a job."""
+        """Return the state of a job."""
         return self.ask("GET", f"/v1/jobs/{job_id}")[1]
 
     def ended(self, job_id: str) -> Answer:
@@ -173,7 +173,7 @@ class Stack:
         return events
 
     def _follow(self, job_id: str) -> Iterator[Answer]:
-        """Yield what server-sent events say, until `end` or until the service goes."""
+        """Yield the data of server-sent events, until `end` or until the service ends."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
         try:
             connection.request("GET", f"/v1/jobs/{job_id}/events", headers={"authorization": f"Bearer {self.token()}"})
@@ -189,7 +189,7 @@ class Stack:
 
 
 def wait_for(happened: Callable[[], bool], what: str, within: float, every: float = LOOK_EVERY) -> None:
-    """Wait until something has happened; raises `Failed` when it has not `within` so many seconds."""
+    """Wait until something has happened; raises `Failed` where it takes longer than `within` seconds."""
     deadline = time.monotonic() + within
     while not happened():
         if time.monotonic() > deadline:

@@ -1,1 +1,1 @@
-"""Imported data beside what people read the same files with, and beside built-in data."""
+"""Imported data compared with other readers of the same files, and with built-in data."""

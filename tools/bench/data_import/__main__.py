@@ -1,12 +1,12 @@
-"""Imports beside what people read the same files with, and trainings on them beside built-in data.
+"""Imports compared with other readers of the same files, and trainings on them with built-in data.
 
     python -m tools.bench.data_import [PART ...] [--minutes N]
 
-`png`: 60,000 digits as PNG in class folders, imported with checks and hashes, beside torchvision's ImageFolder with a
-DataLoader of two workers that reads them once, both without what a program takes to begin. `csv`: Kaggle's table of
-42,000 digits as a whole command, beside pandas.read_csv alone (pyarrow's reader where pandas is not installed). `npz`,
-`parquet`: without the command's start, beside reading their bytes and decoding alone in one process. `epoch`,
-`calibration`: the same on imported and on built-in data. `large`: data of twice the memory limit beside data that fit.
+`png`: 60,000 digits as PNG in class folders, imported with checks and hashes, against torchvision's ImageFolder with a
+DataLoader of two workers that reads them once, both without the start of the program. `csv`: Kaggle's table of
+42,000 digits as a whole command, against pandas.read_csv alone (pyarrow's reader where pandas is not installed). `npz`,
+`parquet`: without the command's start, against reading their bytes and decoding alone in one process. `epoch`,
+`calibration`: the same on imported and on built-in data. `large`: data of twice the memory limit against data that fit.
 `photographs`: from the files to a result. Sides take turns; medians. Real MNIST is read from PREFLIGHT_DATA_DIR.
 `calibration` takes ten minutes, `large` eight, each of the others two.
 """
@@ -34,7 +34,7 @@ from tools.bench.record import judged
 
 ROWS: Final = 42_000
 MOST_MIB: Final = 300
-"""Peak of any process of an import, beyond that of an interpreter."""
+"""Most MiB of any process of an import, beyond those of an interpreter."""
 
 IMAGE_FOLDER: Final = """
 import sys, time
@@ -156,7 +156,7 @@ def parquet() -> list[Row]:
 
 
 def _start() -> float:
-    """Return the seconds of an import of a hundred samples: what the command takes whatever it imports."""
+    """Return the seconds of an import of a hundred samples, which the command takes whatever it imports."""
     images = np.random.default_rng(0).integers(0, 256, (100, 28, 28), dtype=np.uint8)
     with work_directory() as root:
         path = root / "small.npz"

@@ -1,4 +1,4 @@
-"""What all parts use: real MNIST, the command line, and two sides that take turns."""
+"""Helpers of all parts: real MNIST, the command line, and two sides that take turns."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def mnist() -> Samples:
 
 @contextmanager
 def work_directory() -> Iterator[Path]:
-    """Make a directory that goes with the part."""
+    """Make a directory that is removed with the part."""
     with tempfile.TemporaryDirectory(prefix="preflight-bench-") as directory:
         yield Path(directory)
 
@@ -59,7 +59,7 @@ def places(root: Path) -> dict[str, str]:
 
 
 def run(words: Sequence[str], environment: Mapping[str, str], enter: Sequence[str] = ()) -> tuple[float, str]:
-    """Run `preflight` with `words`, in a container behind `enter`; return its seconds and what it printed."""
+    """Run `preflight` with `words`, in a container behind `enter`; return its seconds and its output."""
     began = time.perf_counter()
     done = subprocess.run(
         [*enter, *COMMAND, *words], env=environment, capture_output=True, text=True, check=False
@@ -70,7 +70,7 @@ def run(words: Sequence[str], environment: Mapping[str, str], enter: Sequence[st
 
 
 def train(dataset: str, steps: int, environment: Mapping[str, str], enter: Sequence[str] = ()) -> float:
-    """Return the seconds of a training of so many steps, without its start."""
+    """Return the seconds of a training of a number of steps, without its start."""
     words = ("train", "--dataset", dataset, "--model", "cnn", "--epochs", "1", "--no-calibrate", "--json", "--set",
              "validation_samples=0", "--set", "batch_size=64", "--set", f"epoch_samples={64 * steps}")  # fmt: skip
     _, printed = run(words, environment, enter)

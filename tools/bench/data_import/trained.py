@@ -16,7 +16,7 @@ from tools.bench.pieces import Row
 from tools.bench.record import judged, samples
 
 STEPS: Final = 900
-"""Of a training that is compared; a step has 64 samples."""
+"""Steps of a training that is compared; a step has 64 samples."""
 LEAST: Final = 0.97
 LIMIT: Final = 1 << 30
 """Bytes of memory of the container with more data than memory."""
@@ -32,7 +32,7 @@ def epoch() -> list[Row]:
     """Return the row of a training on imported and on built-in MNIST."""
     with work_directory() as root:
         environment = _with_mnist(root)
-        for dataset in ("imported", "mnist"):  # what is prepared is there
+        for dataset in ("imported", "mnist"):  # prepares the data sets
             train(dataset, 1, environment)
         return [turns(
             f"training on imported data, {STEPS} steps", lambda: train("imported", STEPS, environment),
@@ -70,7 +70,7 @@ def _with_mnist(root: Path) -> Mapping[str, str]:
 
 
 def large() -> list[Row]:
-    """Return the row of data of twice the memory limit beside data that fit; nothing of the large ones is cached."""
+    """Return the row of data of twice the memory limit against data that fit; nothing of the large ones is cached."""
     sample = 3 * SIDE * SIDE
     with work_directory() as root, container(2.0, LIMIT) as box:
         environment = places(root)
@@ -97,7 +97,7 @@ def large() -> list[Row]:
 
 
 def _add_noise(root: Path, name: str, count: int, environment: Mapping[str, str]) -> None:
-    """Import so many coloured pictures of noise, and some to test on."""
+    """Import `count` coloured pictures of noise, and some to test on."""
     path, rng = root / f"{name}.npz", np.random.default_rng(count)
 
     def noise(number: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
@@ -112,7 +112,7 @@ def _add_noise(root: Path, name: str, count: int, environment: Mapping[str, str]
 
 
 def _forget(path: Path) -> None:
-    """Have the kernel drop what it keeps of a file in memory, which other containers would read for nothing."""
+    """Have the kernel drop the cached pages of a file, which other containers would read for nothing."""
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)

@@ -22,12 +22,12 @@ class Figure:
     form: str
     unit: str
     bound: float
-    """Of the median, or of the worst value where `of` is `worst`."""
+    """Bound of the median, or of the worst value where `of` is `worst`."""
     of: str
     most: bool
-    """Whether the bound is one from above."""
+    """Whether the bound is an upper one."""
     size: str
-    """What was measured."""
+    """Size of the measurement, in words."""
     version: str
     at: str
     machine: str

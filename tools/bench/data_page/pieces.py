@@ -1,4 +1,4 @@
-"""Pieces of the bench: each measures a part of the page "Data" beside its bounds."""
+"""Pieces of the bench: each measures a part of the page "Data", with its bounds."""
 
 import hashlib
 import http.client
@@ -50,21 +50,21 @@ look();
 PROBED: Final = ("/v1/overview", "/v1/datasets", "/v1/jobs?limit=20")
 BINARY: Final = {"content-type": "application/octet-stream"}
 PAUSE: Final = 0.02
-"""Seconds between two requests beside an upload."""
+"""Seconds between two requests during an upload."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is measured; less than by default is a trial of the bench itself."""
+    """Sizes of the measurements; smaller ones than by default are a trial of the bench itself."""
 
     rounds: int
     card: int
     upload: int
-    """Bytes."""
+    """Bytes of an upload."""
     trained: int
     """Steps of a training."""
     imported: int
-    """Pictures that are imported beside it."""
+    """Pictures that are imported during a training."""
     flipped: int
     """Labels; one of a hundred is wrong."""
 
@@ -187,7 +187,7 @@ class Bench:
         return subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
 
     def _archive(self) -> bytes:
-        """Return a zip with the pictures that are imported beside a training."""
+        """Return a zip with the pictures that are imported during a training."""
         file = io.BytesIO()
         with zipfile.ZipFile(file, "w") as archive:
             for number in range(self.sizes.imported):
@@ -217,7 +217,7 @@ class Bench:
 
 
 def _during(action: Callable[[], float], probe: Callable[[], list[float]]) -> tuple[float, list[float]]:
-    """Return what `action` returns, and what `probe` does again and again meanwhile."""
+    """Return the result of `action`, and all results of `probe`, which is called again and again meanwhile."""
     found: list[float] = []
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(action)
@@ -235,7 +235,7 @@ def _ask(site: Site, path: str) -> float:
 
 
 def _send(site: Site, size: int) -> float:
-    """Upload so many bytes; returns the seconds."""
+    """Upload `size` bytes; return the seconds."""
     block = os.urandom(1 << 20)
     blocks = (block[: min(len(block), size - sent)] for sent in range(0, size, len(block)))
     began = time.perf_counter()

@@ -18,7 +18,7 @@ from tools.bench.fleet.real import QUEUE, real_workers
 from tools.bench.fleet.server import Cost, Server
 
 SETTLE_SECONDS: Final = 15.0
-"""After the start of workers: the first chores of each are done then."""
+"""Seconds after the start of workers in which the first chores of each are done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Fleet:
 
     server: Server
     parent: psutil.Process
-    """Of the real workers."""
+    """Parent process of the real workers."""
     real: int
     simulated: int
     alone: tuple[Cost, Cost]
@@ -68,7 +68,7 @@ def fleet(real: int, total: int, seconds: float) -> Iterator[Fleet]:
 
 @contextmanager
 def simulated_workers(server: Server, count: int) -> Iterator[None]:
-    """Run simulated workers in a process of their own."""
+    """Run simulated workers in a separate process."""
     path = server.url.removeprefix("unix://")
     process = subprocess.Popen([sys.executable, "-m", "tools.bench.fleet.simulated", path, str(count)])
     try:

@@ -1,4 +1,4 @@
-"""What an idle fleet costs Redis, whether the simulated workers send what real ones do, and what the page takes."""
+"""Cost of an idle fleet for Redis, difference of simulated and real workers, and seconds of the page's answers."""
 
 import http.client
 import socket
@@ -22,11 +22,11 @@ LIKENESS: Final = 0.10
 PATHS: Final = ("/v1/jobs", "/v1/overview", "/metrics")
 ASKED: Final = 10
 CACHE_SECONDS: Final = 0.6
-"""For less, the service keeps an answer."""
+"""Seconds between two requests; for less, the service keeps an answer."""
 
 
 def measure(fleet: Fleet, seconds: float, command: str) -> None:
-    """Print and write it."""
+    """Print and write the tables."""
     before, after = observe(fleet.server, seconds)
     alone, together = fleet.alone[1].rates(fleet.alone[0]), after.rates(before)
     real = {name: rate / fleet.real for name, rate in alone.items()}
@@ -56,7 +56,7 @@ def measure(fleet: Fleet, seconds: float, command: str) -> None:
 
 
 def ask_page(fleet: Fleet) -> dict[str, Sequence[float]]:
-    """Return the seconds of answers of a service beside the fleet."""
+    """Return the seconds of answers of a service next to the fleet."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         port = listening.getsockname()[1]
     process = subprocess.Popen(

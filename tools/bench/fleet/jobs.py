@@ -18,7 +18,7 @@ from tools.bench.record import judged, start
 
 JOBS: Final = 10_000
 TRAININGS: Final = 20
-"""Of them; the others are refused. One takes some seconds of a core, most of them to import torch."""
+"""Trainings among them; the others are refused. One takes some seconds of a core, most of them to import torch."""
 RATE: Final = 50
 """Jobs a second while waits are measured."""
 P99_BOUND: Final = 0.5

@@ -51,7 +51,7 @@ def real_workers(redis: Redis, url: str, count: int, directory: Path) -> Iterato
 
 
 def held_bytes(parent: psutil.Process) -> float:
-    """Return the mean memory of a worker, what the forks share divided among them (PSS)."""
+    """Return the mean memory of a worker, with the memory that forks share divided among them (PSS)."""
     held = [child.memory_full_info().pss for child in parent.children()]
     return sum(held) / len(held)
 

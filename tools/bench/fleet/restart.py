@@ -18,7 +18,7 @@ ALIKE: Final = 0.99
 
 
 def measure(fleet: Fleet, command: str) -> None:
-    """Print and write it."""
+    """Print and write the tables."""
     before = fleet.server.cost().connections
     names = enqueue(fleet.queue, "restart", [REFUSED] * JOBS)
     fleet.server.stop()

@@ -1,4 +1,4 @@
-"""A Redis with an append-only file that can be restarted, and what it costs."""
+"""A Redis with an append-only file that can be restarted, and its cost."""
 
 import subprocess
 import time
@@ -61,14 +61,14 @@ class Server:
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """Stop it; what it has acknowledged is on disk."""
+        """Stop it; acknowledged writes are on disk."""
         if self._process is not None:
             self._process.terminate()
             self._process.wait()
             self._process = None
 
     def cost(self) -> Cost:
-        """Return what it has done so far."""
+        """Return the counters so far."""
         found = self.redis.info("all")
         calls = {
             name.removeprefix("cmdstat_"): int(value["calls"])

@@ -2,7 +2,7 @@
 
     python -m tools.bench.fleet.simulated REDIS_SOCKET COUNT
 
-They wait at a queue of their own, so that the jobs go to real workers.
+They wait at a separate queue, so that the jobs go to real workers.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""From enqueue to result, beside an earlier version: a real Redis, a real worker of each version, jobs in turns.
+"""From enqueue to result, against an earlier version: a real Redis, a real worker of each version, jobs in turns.
 
     PYTHONPATH=tests python -m tools.bench.job [--revision COMMIT] [--rounds N] [--cpu-python PYTHON]
     PYTHONPATH=tests python -m tools.bench.job --many 200
@@ -8,7 +8,7 @@ is prepared, no plan is known), the next ones are warm, a job after another in t
 `preflight train --recipe fast` runs as a whole process. Wall time is from just before enqueue until a waiting client
 has the result; the times of the events divide it into stages, and the run fails where those do not add up.
 
-`--many` gives one worker many small jobs and tells what it holds after them.
+`--many` gives one worker many small jobs and reports its resources after them.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def compare(asked: Options) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run what was asked for."""
+    """Run the command."""
     asked = parse(arguments)
     if asked.many is not None:
         many_jobs(asked.many)

@@ -1,4 +1,4 @@
-"""One worker, many small jobs, one after the other: what it holds after them, beside what it held after the first."""
+"""One worker, many small jobs, one after the other: its resources after them, compared with those after the first."""
 
 import time
 from typing import Final
@@ -14,13 +14,13 @@ EVERY: Final = 50
 SMALL: Final = {
     "dataset": "digits", "model": "cnn", "batch_size": 32, "calibrate": False, "plan": {"threads": 1},
 }  # fmt: skip
-"""On one thread, because two starve beside other processes."""
+"""A job on one thread, because two starve next to other processes."""
 GROWTH: Final = 0.05
 """Share of the memory after the first job by which it may differ later."""
 
 
 def many_jobs(count: int) -> None:
-    """Run `count` jobs; print and write what the worker and all its children hold in between."""
+    """Run `count` jobs; print and write the resources of the worker and all its children in between."""
     record = start("job-many", f"python -m tools.bench.job --many {count}")
     with checked_out("HEAD") as tree, running_worker(tree) as service:
         record.version = version_of(tree)

@@ -1,4 +1,4 @@
-"""A real worker of a checkout, with a Redis and empty directories of its own, and jobs that a client gives it."""
+"""A real worker of a checkout, with a separate Redis and empty directories, and jobs that a client gives it."""
 
 import subprocess
 import sys
@@ -21,10 +21,10 @@ from tools.bench.job.timeline import MeasuredJob, Record, stages_of
 from tools.bench.versions import environment
 
 POLL_SECONDS: Final = 0.01
-"""Between two looks of the waiting client for the result."""
+"""Seconds between two looks of the waiting client for the result."""
 POLLS_PER_STATUS: Final = 100
 AFTERWARDS_TIMEOUT: Final = 60.0
-"""Seconds after a result in which what follows it must come."""
+"""Seconds after a result within which the job must end in RQ, and the report must come."""
 RECORDS: Final = TypeAdapter(list[tuple[str, Record]])
 
 
@@ -38,7 +38,7 @@ class Service:
     log: Path
 
     def run(self, **fields: object) -> MeasuredJob:
-        """Enqueue a job of MNIST, and wait for the result and what comes after it; exit where the job fails."""
+        """Enqueue a job of MNIST, and wait for the result, its end in RQ and its report; exit where the job fails."""
         job = TrainJob.model_validate({"type": JOB_TYPE, "dataset": "mnist", **fields})
         began, enqueued_at = time.perf_counter(), time.time()
         job_id = self.client.enqueue(job).job_id
@@ -77,7 +77,7 @@ class Service:
         return result
 
     def _await(self, holds: Callable[[], bool], what: str) -> None:
-        """Wait for what comes after a result."""
+        """Wait until a condition holds after a result."""
         deadline = time.monotonic() + AFTERWARDS_TIMEOUT
         while not holds():
             if time.monotonic() > deadline:

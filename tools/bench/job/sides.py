@@ -1,4 +1,4 @@
-"""Two versions side by side: what a round of measurements is."""
+"""Two versions side by side, and a round of measurements."""
 
 import json
 import subprocess
@@ -16,15 +16,15 @@ from tools.bench.versions import NO_REDIS, environment, version_of
 
 RECIPE: Final = "fast"
 WARM_JOBS: Final = 3
-"""Of each version in a round, and as many commands."""
+"""Warm jobs of each version in a round, and as many commands."""
 PAUSE_SECONDS: Final = 1.0
-"""Before a warm job: what follows a result is over."""
+"""Seconds before a warm job, in which the work that follows a result ends."""
 COMMAND: Final = ("-P", "-m", "worker.cli", "train", "--recipe", RECIPE, "--json")
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One version, and what was measured of it, in seconds."""
+    """One version and its measurements, in seconds."""
 
     tree: Path
     """Its checkout."""
@@ -32,11 +32,11 @@ class Side:
     warm: list[MeasuredJob] = field(default_factory=list)
     calibrations: list[float] = field(default_factory=list)
     cpu_calibrations: list[float] = field(default_factory=list)
-    """With torch's CPU build."""
+    """Calibrations with torch's CPU build."""
     commands: list[float] = field(default_factory=list)
     """Wall time of `preflight train` without the training."""
     cpu_commands: list[float] = field(default_factory=list)
-    """With torch's CPU build."""
+    """The same wall time with torch's CPU build."""
 
     @property
     def name(self) -> str:

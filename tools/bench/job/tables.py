@@ -1,4 +1,4 @@
-"""The tables: figures beside their bounds, and the stages."""
+"""The tables: figures with their bounds, and the stages."""
 
 import statistics
 from collections.abc import Callable
@@ -36,7 +36,7 @@ FIGURES: Final = (
 
 
 def write_bounds(record: Record, was: Side, now: Side) -> None:
-    """Print each figure of both versions beside its bound."""
+    """Print each figure of both versions with its bound."""
     record.head("recipe `fast`, seconds", was.name, now.name, "bound", "")
     for figure in FIGURES:
         before, after = figure.of(was), figure.of(now)

@@ -21,14 +21,14 @@ class MeasuredJob:
     """A job that has ended, as its client saw it."""
 
     enqueued_at: float
-    """Just before, seconds since the epoch."""
+    """Time just before it was enqueued, seconds since the epoch."""
     wall: float
     """Seconds from then until the client had the result."""
     recorded: float
     """Seconds from then until RQ had the job as finished."""
     result: TrainResult
     events: Sequence[Record]
-    """Of one attempt, those after the result included."""
+    """Events of one attempt, those after the result included."""
     stages: Mapping[str, float]
     """Seconds of each of `STAGES`."""
 
@@ -62,7 +62,7 @@ def stages_of(enqueued_at: float, wall: float, events: Sequence[Record]) -> dict
         first_step_at(events),
         *(time_of(events, kind) for kind in ("epoch_done", "training_done")),
     ]
-    # Stages may overlap: what is done before the stage before it takes no time.
+    # Stages may overlap: one that is done before the stage before it takes no time.
     seconds = [after - before for before, after in pairwise(accumulate(times, max))]
     if abs(sum(seconds) - wall) > TOLERANCE:
         raise SystemExit(
@@ -83,7 +83,7 @@ def time_of(events: Sequence[Record], kind: str) -> float:
 def first_step_at(events: Sequence[Record]) -> float:
     """Return the end of the first step, by the first progress report.
 
-    Up to 0.16.0 it only tells how fast its steps were; the first one is then taken to be as fast as the mean.
+    Up to 0.16.0 it only has the speed of its steps; the first one is then taken to be as fast as the mean.
     """
     first = next(event for event in events if event["type"] == "progress")
     if "first_step_at" in first:

@@ -31,9 +31,9 @@ SIDES: Final[Mapping[str, tuple[int, Mapping[str, str]]]] = {
 """Side -> workers on one state directory, and their variables."""
 MIXES: Final[Mapping[str, tuple[str, ...]]] = {**{name: (name,) for name in JOBS}, "mixed": tuple(JOBS)}
 BOUNDS: Final = {"cnn": 1.15, "fast": 1.1, "resnet18": 0.98, "mixed": 1.05}
-"""Mix -> jobs an hour packed, in those of one at a time."""
+"""Mix -> least ratio of the jobs an hour packed to those one at a time."""
 TWO_WORKERS: Final = 0.95
-"""Jobs an hour of two workers, in those of one that packs."""
+"""Least ratio of the jobs an hour of two workers to those of one that packs."""
 LONE: Final = 0.98
 FREED_SECONDS: Final = 2.0
 
@@ -67,7 +67,7 @@ def lone() -> list[Row]:
 
 
 def freed() -> list[Row]:
-    """Return the row of the processors that a job leaves to the one beside it."""
+    """Return the row of the processors that a job leaves to the one next to it."""
     taken = [_taken() for _ in range(PAIRS)]
     return [(
         "seconds until freed processors train", samples(taken, ".2f", " s"), "",
@@ -76,7 +76,7 @@ def freed() -> list[Row]:
 
 
 def _taken() -> float:
-    """Return the seconds from the end of a short job until the long one beside it has its processor."""
+    """Return the seconds from the end of a short job until the long one next to it has its processor."""
     with workers(1, {"PREFLIGHT_PACKING": "throughput"}) as running:
         long, short = (
             enqueue(running, {"model": "cnn", "epochs": epochs, "plan": {"threads": 2}}) for epochs in (50, 1)

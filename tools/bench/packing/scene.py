@@ -1,4 +1,4 @@
-"""Workers that take jobs from a Redis of their own, and what became of the jobs."""
+"""Workers that take jobs from a separate Redis, and the outcome of the jobs."""
 
 import subprocess
 import sys
@@ -42,7 +42,7 @@ class Scene:
 
 @contextmanager
 def workers(count: int, variables: Mapping[str, str], enter: Sequence[str] = ()) -> Iterator[Scene]:
-    """Start so many workers with one empty state directory, in a container behind `enter`."""
+    """Start `count` workers with one empty state directory, in a container behind `enter`."""
     with redis_server() as url, tempfile.TemporaryDirectory(prefix="packing-", ignore_cleanup_errors=True) as place:
         log = Path(place) / "log"
         with log.open("wb") as output:

@@ -22,9 +22,9 @@ RECORDED: Final[Mapping[str, Speeds]] = {
 CORES: Final = (8, 16, 64)
 JOBS: Final = 40
 START_SECONDS: Final = 2.0
-"""Of a job before its first step, on one processor; no other job begins while the first of a model calibrates."""
+"""Seconds of a job before its first step, on one processor; no other begins while the first of a model calibrates."""
 WORK_SECONDS: Final = (20.0, 400.0)
-"""Of the jobs' trainings on one thread."""
+"""Least and most seconds of a job's training on one thread."""
 SHARED_SPEED: Final = 0.95
 """Speed of a training while others run: caches and memory are shared."""
 
@@ -36,7 +36,7 @@ class Job:
     kind: str
     claim: Claim
     left: float
-    """Steps, in seconds on one thread."""
+    """Steps that are left, in seconds on one thread."""
     starting: float = START_SECONDS
 
 
@@ -59,7 +59,7 @@ class Host:
         return self.now
 
     def _advance(self) -> None:
-        """Go on to the next moment at which a job has started or ended."""
+        """Advance to the next moment at which a job has started or ended."""
         counts = divide_anyhow(tuple(job.claim for job in self.running), self.cores).processors
         loss = 1.0 if len(self.running) == 1 else SHARED_SPEED
         rates = [

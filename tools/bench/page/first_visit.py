@@ -42,7 +42,7 @@ class Visitor:
     total: float = 0.0
 
     def step(self, name: str, action: Callable[[], str]) -> None:
-        """Do a step, and record its time and what the page then says."""
+        """Do a step, and record its time and the text that the page then shows."""
         began = time.perf_counter()
         said = action().replace("\u202f", " ")
         took = time.perf_counter() - began

@@ -40,7 +40,7 @@ class Category(BaseModel):
 
 
 class Report(BaseModel):
-    """What is read of a report."""
+    """The parts of a report that are read."""
 
     audits: Mapping[str, Audit]
     categories: Mapping[str, Category]

@@ -1,4 +1,4 @@
-"""A service with its page, a worker and a Redis of their own, and the jobs that the page shows."""
+"""A service with its page, with a separate worker and Redis, and the jobs that the page shows."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ LOWEST_PRIORITY: Final = ("nice", "-n", "19")
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A running service, and what leads to its jobs."""
+    """A running service, and access to its jobs."""
 
     service: Service
     client: Client

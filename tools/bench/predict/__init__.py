@@ -1,1 +1,1 @@
-"""Predictions over HTTP beside a plain inference service, and beside a training."""
+"""Predictions over HTTP, compared with a plain inference service, and next to a training."""

@@ -1,4 +1,4 @@
-"""Predictions over HTTP beside a plain inference service, in turns: each service on one core, the clients on another.
+"""Predictions over HTTP against a plain inference service, in turns: each service on one core, the clients on another.
 
     python -m tools.bench.predict [PART ...] [--minutes N]
 
@@ -22,20 +22,20 @@ from worker.models.promoting import promote_artifact
 
 ROUNDS: Final = 5
 TURN_SECONDS: Final = 5.0
-"""Of each service."""
+"""Seconds of a turn of each service."""
 CLIENTS: Final = (1, 32)
 LEAST: Final = {1: 0.7, 32: 1.0}
 """Share of the plain service's requests a second."""
 BATCH, BATCH_RATE = 256, 5_000
 """Pictures of one request, and the least a second."""
 SWAPS, SWAPPED = 20, 10_000
-"""Promotions while so many requests are answered."""
+"""Promotions, and requests that are answered meanwhile."""
 MEMORY_BOUND: Final = 250
 """MiB that predicting adds."""
 WARM, LONG = 1_000, 100_000
 """Requests before the memory is compared."""
 GROWTH: Final = 1.05
-"""Memory after `LONG` requests against that after `WARM`: within what its allocator gives back and takes again."""
+"""Memory after `LONG` requests against that after `WARM`; its allocator returns some and takes it again."""
 
 
 def rates() -> list[Row]:
@@ -49,7 +49,7 @@ def rates() -> list[Row]:
 
 
 def compare(ours: Target, plain: Target, clients: int) -> list[Row]:
-    """Return the rows of so many clients."""
+    """Return the rows of a number of clients."""
     turns: dict[str, list[tuple[float, float, float]]] = {ours.name: [], plain.name: []}
     for turn in range(ROUNDS):
         for target in (ours, plain) if turn % 2 else (plain, ours):
@@ -161,7 +161,7 @@ def promotions() -> list[Row]:
 
 
 def memory(requests: int = LONG) -> list[Row]:
-    """Return what predicting adds, and that it stays."""
+    """Return the rows of the memory that predicting adds, and of its growth."""
     with scene() as running:
         time.sleep(2)  # the service has started
         before = resident(running.process)

@@ -1,4 +1,4 @@
-"""What predictions cost a training in the same container: its seconds with requests and without, in turns."""
+"""Cost of predictions for a training in the same container: its seconds with requests and without, in turns."""
 
 import json
 import os
@@ -24,9 +24,9 @@ RATE: Final = 50
 CLIENTS: Final = 4
 PAIRS: Final = 5
 SAMPLES: Final = {1.0: 50_000, 2.0: 60_000}
-"""Of the training: some ten seconds."""
+"""Samples of the training, which takes some ten seconds."""
 SLOWER: Final = 1.1
-"""A training may take so many times as long."""
+"""Times as long as without requests that a training may take."""
 
 
 def training() -> list[Row]:
@@ -94,13 +94,13 @@ class Requests:
         ]
 
     def __enter__(self) -> "Requests":
-        """Begin."""
+        """Start the clients."""
         for thread in self._threads:
             thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End."""
+        """Stop the clients."""
         self._ended.set()
         for thread in self._threads:
             thread.join()

@@ -1,4 +1,4 @@
-"""A plain inference service, which `tools.bench.predict` runs beside ours: FastAPI, Pillow and ONNX Runtime.
+"""A plain inference service, which `tools.bench.predict` runs next to ours: FastAPI, Pillow and ONNX Runtime.
 
 python -m tools.bench.predict.plain MODEL.onnx PORT
 """

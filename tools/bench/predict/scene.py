@@ -31,7 +31,7 @@ START_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A service and what it is asked."""
+    """A service and the path of its requests."""
 
     name: str
     port: int
@@ -48,7 +48,7 @@ class Scene:
     store: ModelStore
     artifacts: Sequence[Path]
     core: int
-    """On which the service runs; the clients have another one where there is one."""
+    """Core on which the service runs; the clients have another one where there is one."""
 
     @contextmanager
     def plain(self) -> Iterator[Target]:

@@ -3,8 +3,8 @@
 PYTHONPATH=tests python -m tools.bench.run [SCRIPT ...] [--cpus 2 1] [--kinds quiet "1 neighbour"] [--minutes 55]
 PYTHONPATH=tests python -m tools.bench.run table [--page docs/how-to/run.md]
 
-A cell is a script in a container with a CPU quota, quiet or beside processes `while True: pass` outside of it. A pair
-is one turn of all variants in a cell; it becomes a line of the result file, and the next call goes on after it. No
+A cell is a script in a container with a CPU quota, quiet or with processes `while True: pass` outside of it. A pair
+is one turn of all variants in a cell; it becomes a line of the result file, and the next call continues after it. No
 pair begins that would end after `--minutes`. Every pair counts. Steps of the first `--after` seconds of `preflight run`
 are left out. It is compared with the fixed settings that were fastest in the median.
 """

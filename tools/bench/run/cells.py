@@ -1,4 +1,4 @@
-"""Cells of the bench: a script under a CPU quota, quiet or beside other processes; and one turn of all variants."""
+"""Cells of the bench: a script under a CPU quota, quiet or next to other processes; and one turn of all variants."""
 
 import array
 import os
@@ -22,7 +22,7 @@ GRID: Final = tuple(f"{threads} {malloc}" for malloc in ("default", "tuned") for
 PLAIN: Final = "plain"
 TUNED: Final = "preflight run"
 TIMEOUT: Final = 120.0
-"""Seconds that imports and the first step may take beside neighbours."""
+"""Seconds that imports and the first step may take next to neighbours."""
 
 Kind = Literal["quiet", "1 neighbour", "4 neighbours", "1 leaves", "16 threads"]
 KINDS: Final[dict[Kind, tuple[int, Mapping[str, str]]]] = {
@@ -45,14 +45,14 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lengths:
-    """Seconds of steps."""
+    """Lengths of runs, in seconds of steps."""
 
     after: float
-    """Of `preflight run` that are left out."""
+    """Seconds of `preflight run` that are left out."""
     counted: float
-    """That count then."""
+    """Seconds that count then."""
     fixed_after: float
-    """Of all others that are left out; nothing changes in them but caches."""
+    """Seconds of all other variants that are left out; nothing changes in them but caches."""
 
     def of(self, variant: str, cell: Cell) -> tuple[float, float]:
         """Return how many seconds are left out, and how many there are in all."""
@@ -100,7 +100,7 @@ def _steps_per_s(cell: Cell, variant: str, lengths: Lengths) -> float:
 
 
 def _leave(busy: Sequence[subprocess.Popen[bytes]], begun: Path, after: float, stop: threading.Event) -> None:
-    """End the neighbours so many seconds after the first step."""
+    """End the neighbours; `after`: seconds from the first step."""
     while not begun.exists():
         if stop.wait(0.05):
             return

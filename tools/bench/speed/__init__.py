@@ -1,4 +1,4 @@
-"""How fast training is, beside its peers and the machine's limits; every table comes from one run.
+"""Speed of training, compared with its peers and the machine's limits; every table comes from one run.
 
 `python -m tools.bench.speed [part ...]`.
 """

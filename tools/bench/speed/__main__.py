@@ -16,7 +16,7 @@ PARTS: Final[dict[str, Callable[[BenchOptions], None]]] = {
 
 
 def main() -> None:
-    """Run what was asked for."""
+    """Run the chosen parts."""
     parser = argparse.ArgumentParser(prog="python -m tools.bench.speed", description=__doc__)
     add_parts(parser, PARTS)
     parser.add_argument("--seeds", type=int, default=5, metavar="N", help="trainings for each time to an accuracy")

@@ -4,7 +4,7 @@
 
 Seconds are those of training and evaluation (of ours: building the model, the epochs, the test, the artifact), the
 imports apart. A recipe is one training of a fixed length; a peer is evaluated after each epoch until it is there, and
-never sees a reading of its clock before that. The calibration is made once for each recipe and is printed beside it.
+never sees a reading of its clock before that. The calibration is made once for each recipe and is printed with it.
 """
 
 import statistics

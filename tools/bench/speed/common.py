@@ -36,7 +36,7 @@ def own_plan(spec: TrainSpec) -> Plan:
 
 
 def fast_plan(spec: TrainSpec) -> Plan:
-    """Return the plan that wins on most processors of this kind, for what is measured without a calibration."""
+    """Return the plan that wins on most processors of this kind, for measurements without a calibration."""
     return replace(own_plan(spec), precision=fast_precision(), memory_format="channels_last")
 
 

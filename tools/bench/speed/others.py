@@ -1,4 +1,4 @@
-"""The recipes, untuned, on all data sets whose files are here, beside a linear classifier: one training each.
+"""The recipes, untuned, on all data sets whose files are here, against a linear classifier: one training each.
 
     python -m tools.bench.speed others [--recipes NAME ...]
 
@@ -23,7 +23,7 @@ from training.data.prepare import prepare, prepared
 from worker.config.settings import load
 
 ITERATIONS: Final = 300
-"""Of the linear classifier at most."""
+"""Most iterations of the linear classifier."""
 
 
 def main(asked: BenchOptions) -> None:

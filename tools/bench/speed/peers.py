@@ -20,7 +20,7 @@ from torchvision import transforms
 from training.data.dataset_store import PreparedDataset, open_dataset
 
 MEAN, STD = 0.1307, 0.3081
-"""Of MNIST's pixels, as in the example."""
+"""Mean and standard deviation of MNIST's pixels, as in the example."""
 TEST_BATCH: Final = 1000
 
 
@@ -94,7 +94,7 @@ def plain(store: PreparedDataset, target: float, epochs: int) -> dict[str, float
 
 
 def main() -> None:
-    """Be one peer."""
+    """Run one peer."""
     asked = json.loads(sys.argv[1])
     store = open_dataset(Path(asked["store"]))
     torch.manual_seed(asked["seed"])

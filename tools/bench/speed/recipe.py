@@ -13,7 +13,7 @@ from training.loop.child import REQUEST, train
 
 
 class Timed(JournalWriter):
-    """Notes when the imports are over, and what the training ends with."""
+    """Notes the end of the imports, and the test accuracy."""
 
     began = 0.0
     accuracy = 0.0
@@ -28,7 +28,7 @@ class Timed(JournalWriter):
 
 
 def main() -> None:
-    """Train."""
+    """Train, and print the figures."""
     asked = json.loads(sys.argv[1])
     with tempfile.TemporaryDirectory(prefix="bench-recipe-") as name:
         directory = Path(name)

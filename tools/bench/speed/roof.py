@@ -1,11 +1,11 @@
-"""Roofline: training beside the fastest convolution of the machine.
+"""Roofline: training compared with the fastest convolution of the machine.
 
     python -m tools.bench.speed roof
 
 In one process, in turns: 3x3 convolutions of ResNet-18's shapes, forward and backward; matrix products; and training
 steps of the models. Operations are those of the library's convolutions, as torch's FlopCounterMode counts them: with
 products by the padding, which training/models/weight_gradients.py leaves out. The roof is the quickest of the library's
-convolutions forward. What ResNet-18 could reach by them is what they do by themselves, as often as it has them, with
+convolutions forward. ResNet-18 could at best be as fast as these convolutions alone, as often as it has them, with
 nothing between. And where the library is slow, the same as matrix products. All in bfloat16 where the processor has
 instructions for it, else in float32; the bound is meant for the former.
 """
@@ -92,7 +92,7 @@ def _gradient(inputs: int, outputs: int, side: int, stride: int) -> str:
 
 
 def measure() -> None:
-    """Be the process: print the GFLOP/s of everything in every round."""
+    """Run the measuring process: print the GFLOP/s of everything in every round."""
     from torch.utils.flop_counter import FlopCounterMode
 
     from calibration.measure.candidate import Candidate

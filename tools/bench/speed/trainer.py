@@ -17,7 +17,7 @@ from training.optim.schedule import learning_rate
 
 
 class Module(LightningModule):
-    """The network and how it is trained."""
+    """The network and its training."""
 
     def __init__(self, steps: int, shape: tuple[int, int, int], classes: int) -> None:
         super().__init__()
@@ -43,9 +43,9 @@ class Module(LightningModule):
 
 
 def trainer(store: PreparedDataset, target: float, epochs: int) -> dict[str, float]:
-    """Train for one epoch, and if that is not enough anew for two, and so on; seconds of the training that got there.
+    """Train for one epoch, if that is not enough again for two, and so on; return the figures of the last training.
 
-    The schedule falls to 0 at the end, so that each length is a training of its own.
+    The schedule falls to 0 at the end, so that each length is a separate training.
     """
     warnings.filterwarnings("ignore", module="lightning")
     found, seconds, epoch = 0.0, 0.0, 0

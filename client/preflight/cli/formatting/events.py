@@ -10,7 +10,7 @@ from preflight.events.sentences import sentence
 UNSAID: Final = (
     wire.MemoryProbed, wire.CheckpointSaved, wire.TrainingConfig, wire.LoaderConfig, wire.ModelBuilt,
 )  # fmt: skip
-"""Events for machines: the winner of the calibration, the progress and the end have what people need of them."""
+"""Events for machines: the lines on the winner of the calibration, the progress and the end say what people need."""
 
 
 def format_event(event: wire.AnyEvent) -> str | None:

@@ -41,7 +41,7 @@ def _row(state: JobState, now: float) -> tuple[str, ...]:
 
 
 def _status(state: JobState) -> str:
-    """Return the status; that of RQ, too, where it says why the job waits."""
+    """Return the status, with RQ's status where that says why the job waits."""
     why = state.rq_status if state.status == "queued" and state.rq_status in WAITING else None
     if state.status == "running" and (state.workers or 1) > 1:
         return f"running ({plural(state.workers or 1, 'worker')})"

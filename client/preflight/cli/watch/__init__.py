@@ -56,7 +56,7 @@ def live_view() -> Callable[[Client, str], AnyEvent | None] | None:
 
 
 def _print_events(client: Client, job_id: str) -> AnyEvent | None:
-    """Print one line per event; return the last event, those of the extras apart."""
+    """Print one line per event; return the last event, not counting those of extras."""
     from preflight import Silence
     from preflight.cli.formatting.events import format_event
     from preflight.wire import follows_end

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 MAX_POINTS: Final = 4_000
-"""With more, every other point is dropped; no terminal is as wide."""
+"""Most points of a curve, after which every other point is dropped; no terminal is as wide."""
 BLANK: Final = 0x2800
 """The braille character without dots."""
 DOTS: Final = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
@@ -52,7 +52,7 @@ def draw(points: Sequence[tuple[float, float]], end: float, width: int, height: 
 
 
 def _between(before: int, row: int) -> tuple[int, int]:
-    """Return the first and last row from beside `before` to `row`."""
+    """Return the first and last row from the neighbour of `before` to `row`."""
     return (before + 1, row) if before < row else (row, before - 1)
 
 

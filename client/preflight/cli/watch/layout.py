@@ -19,7 +19,7 @@ from preflight.wire import GroupShort, JobInterrupted, JobWarning, MemoryRanOut
 MAX_WIDTH: Final = 300
 LABEL_WIDTH: Final = 8
 TIME_WIDTH: Final = 9
-"""Columns before a milestone."""
+"""Columns of the time before a milestone."""
 TALL_LINES: Final = 22
 """Lines from which on facts may take two, and milestones four."""
 MILESTONE_LINES: Final = 4

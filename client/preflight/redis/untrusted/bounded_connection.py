@@ -18,7 +18,7 @@ from preflight.redis.untrusted.bounded_replies import INCOMPLETE, Limits, ReplyR
 
 READ_SIZE: Final = 64 * 1024
 LONG_PAUSE_SECONDS: Final = 1.0
-"""Between two replies: the second one is to another command, where the pool did not say so."""
+"""Seconds between two replies, after which the second is to another command, where the pool did not say so."""
 LOG_INTERVAL: Final = 60.0
 """Seconds between two lines about values that were dropped."""
 CLOSED: Final = "Redis closed the connection"
@@ -36,10 +36,10 @@ class Decoder(Protocol):
 
 
 class _Bounded(BaseParser):
-    """What both parsers have in common."""
+    """Common part of both parsers."""
 
     _logged_at = -LOG_INTERVAL
-    """Of all connections of this process."""
+    """Time of the last line about dropped values, of any connection of this process."""
 
     def __init__(self, socket_read_size: int) -> None:
         self._size = max(READ_SIZE, socket_read_size)
@@ -52,7 +52,7 @@ class _Bounded(BaseParser):
         self._replies = ReplyReader(Limits(), self.parse_error)
 
     def _begin(self) -> None:
-        """Start the budget anew where this is the reply to another command, though the pool did not ask before it."""
+        """Start a new budget where this is the reply to another command, though the pool did not ask before it."""
         if time.monotonic() - self._replied_at > LONG_PAUSE_SECONDS:
             self._replies.begin()
 
@@ -75,7 +75,7 @@ def _decoded(value: object, encoder: Decoder) -> object:
 
 
 class Connected(Protocol):
-    """What the parser needs of a connection."""
+    """The part of a connection that the parser needs."""
 
     _sock: socket.socket
     encoder: Decoder
@@ -134,7 +134,7 @@ class BoundedParser(_Bounded):
 
 
 class AsyncConnected(Protocol):
-    """What the parser needs of a connection."""
+    """The part of a connection that the parser needs."""
 
     _reader: StreamReader | None
     encoder: Decoder

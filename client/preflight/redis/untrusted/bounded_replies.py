@@ -1,6 +1,6 @@
 """Bounded replies: a parser of Redis's protocol (RESP2) that knows the length of a value before it keeps it.
 
-Whoever may write a key decides how large its value is. The length precedes the value, so a value beyond the bound is
+The writer of a key decides how large its value is. The length precedes the value, so a value beyond the bound is
 dropped in pieces while it arrives, and `OVERSIZED` stands in its place: bytes that are no id, no number, no JSON and no
 UTF-8, which every reader takes for garbage. Memory is bounded by `Limits`, whatever Redis holds.
 """
@@ -12,15 +12,15 @@ from typing import Final
 from redis.exceptions import ConnectionError, InvalidResponse, RedisError
 
 OVERSIZED: Final = b"\xff\xfe(too large to be read)"
-"""In the place of a value that was dropped."""
+"""Stands in the place of a value that was dropped."""
 MAX_LINE_BYTES: Final = 64 * 1024
-"""Of an error or of a status; longer ones are no Redis's."""
+"""Most bytes of an error or of a status; longer ones are not Redis's."""
 CRLF: Final = b"\r\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the replies to one command, or to one pipeline, may keep in memory."""
+    """Bounds of the memory that the replies to one command, or to one pipeline, may take."""
 
     value: int = 256 * 1024
     """Bytes of one value; a job as RQ stores it has up to 64 KiB."""
@@ -35,7 +35,7 @@ class OversizedReply(RedisError):
 
 
 class _Mark:
-    """What is not a value."""
+    """A mark that is not a value."""
 
 
 INCOMPLETE: Final = _Mark()
@@ -48,7 +48,7 @@ class ReplyReader:
     """Parses replies from the pieces in which they arrive."""
 
     def __init__(self, limits: Limits, parse_error: Callable[[str], Exception]) -> None:
-        """`parse_error` returns the exception for an error of Redis."""
+        """Parse replies within `limits`; `parse_error` returns the exception for an error of Redis."""
         self._limits = limits
         self._parse_error = parse_error
         self._buffer = b""
@@ -64,7 +64,7 @@ class ReplyReader:
         """Bytes of values that were dropped since `begin`."""
 
     def begin(self) -> None:
-        """Start the budget anew: a command or a pipeline is about to be sent."""
+        """Start a new budget: a command or a pipeline is about to be sent."""
         self._kept, self._largest, self.dropped = 0, self._limits.value, 0
 
     @property

@@ -1,4 +1,4 @@
-"""Keys that others may have written, read only once Redis has said how long what they hold is."""
+"""Keys that others may have written, read only once Redis has given the length of their values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Page:
     """A page of a set, a sorted set or a hash."""
 
     cursor: int
-    """Of the next page; 0 after the last."""
+    """Cursor of the next page; 0 after the last."""
     names: Sequence[bytes]
     values: Sequence[bytes]
     """Scores or values of the names; empty for a set."""

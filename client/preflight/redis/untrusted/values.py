@@ -1,4 +1,4 @@
-"""One value from Redis: a text, a number, JSON. What cannot be one is refused, by one kind of error."""
+"""One value from Redis: a text, a number, JSON. Any other value is refused, by one kind of error."""
 
 import json
 import math
@@ -18,7 +18,7 @@ NO_BRACKETS: Final = bytes({*range(256)} - {*b"[]{}"})
 
 
 class Refused(ValueError):
-    """A value that is not what it should be; the message is a predicate, such as `is no UTF-8`."""
+    """A value of the wrong kind or size; the message is a predicate, such as `is no UTF-8`."""
 
 
 def as_bytes(value: object, most: int) -> bytes:

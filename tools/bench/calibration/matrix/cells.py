@@ -8,7 +8,7 @@ from typing import Final
 PROCESSORS: Final = (0.5, 1.0, 1.5, 0.25, 0.75, 2.0)
 MEMORY: Final = {"1g": 1 << 30, "512m": 512 << 20, "2g": 2 << 30, "4g": 4 << 30}
 SECONDS: Final = 20.0
-"""That an epoch should take under a good plan."""
+"""Seconds that an epoch should take under a good plan."""
 LEAST_STEPS: Final = 8
 SCALES: Final = 4.0
 """Processors up to which an epoch grows with them."""
@@ -17,7 +17,7 @@ BATCH: Final = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What is trained, at `rate` samples per second and processor under a good plan."""
+    """A training, of `rate` samples per second and processor under a good plan."""
 
     dataset: str
     model: str
@@ -36,13 +36,13 @@ WORKLOADS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """A container and what is trained in it."""
+    """A container and the training in it."""
 
     processors: float
     memory: str
-    """Of `MEMORY`."""
+    """Name of a size in `MEMORY`."""
     workload: str
-    """Of `WORKLOADS`."""
+    """Name of a training in `WORKLOADS`."""
     busy: bool = False
     """Whether a neighbour outside the container keeps one processor busy."""
 
@@ -53,7 +53,7 @@ class Cell:
 
     @property
     def where(self) -> tuple[float, str]:
-        """What a grid depends on."""
+        """Processors and training, on which a grid depends."""
         return self.processors, self.workload
 
     @property

@@ -64,7 +64,7 @@ def _frame(place: Callable[[float], float], least: float, most: float) -> list[s
 
 
 def _legend() -> list[str]:
-    """Return what the colours mean."""
+    """Return the legend of the colours."""
     entries = [*COLORS.items(), ("cnn beside one busy neighbour", BUSY)]
     return [
         f'<text x="{MARGIN + 12}" y="{MARGIN + 4 + 16 * number}" fill="{color}">{name}</text>'

@@ -1,4 +1,4 @@
-"""What was measured in a cell: a line of tools/bench/results/calibration-matrix.jsonl."""
+"""Measurements of a cell: a line of tools/bench/results/calibration-matrix.jsonl."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from tools.bench.record import RESULTS
 STEADY: Final = 0.05
 """Change of the machine's own speed up to which it counts as steady."""
 ALPHA: Final = 0.05
-"""What the intervals leave out."""
+"""Share that the intervals leave out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class Training:
     """A whole `preflight train`."""
 
     wall_s: float
-    """Of the command: starts, imports, calibration, training and test."""
+    """Wall time of the command: starts, imports, calibration, training and test."""
     exit_code: int
     sentence: str = ""
     """Why it failed; empty where it did not."""
@@ -41,9 +41,9 @@ class Training:
     high_s: float | None = None
     """95 % interval."""
     measured_s: float | None = None
-    """Of the epoch, validation included."""
+    """Seconds of the epoch, validation included."""
     seen: str = ""
-    """What the training itself said of a deviation from its prediction."""
+    """Evidence that the training reported for a deviation from its prediction."""
     adapted: int = 0
     """Changes of the plan while it trained."""
     reference_s: float | None = None
@@ -65,7 +65,7 @@ class Training:
 
     @property
     def covered(self) -> bool:
-        """Whether the interval holds what was measured."""
+        """Whether the interval holds the measured seconds."""
         if self.measured_s is None or self.low_s is None or self.high_s is None:
             return False
         return self.low_s <= self.measured_s <= self.high_s
@@ -97,10 +97,10 @@ class Finding:
     workload: str
     busy: bool
     samples: int
-    """Of the epoch that was trained."""
+    """Samples of the epoch that was trained."""
     calibrated: Training
     plain: Training | None = None
-    """The same without calibration; None beside a neighbour."""
+    """The same without calibration; None with a busy neighbour."""
 
     @property
     def steady(self) -> bool:
@@ -151,7 +151,7 @@ class Matrix:
     """Every run of one minor version."""
 
     version: str
-    """What its versions begin with."""
+    """Prefix of its versions."""
     runs: tuple[Finding, ...]
     grids: tuple[Grid, ...]
     lost: int

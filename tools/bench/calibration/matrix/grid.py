@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 LOOK_PERIODS: Final = 5
 PERIODS: Final = 20
-"""Of a block: what is left of the first one's quota, and of the last one's, is 1/20 each at most."""
+"""Periods of a block: the rest of the first one's quota, and of the last one's, is 1/20 each at most."""
 ROUNDS: Final = 3
 GOES_ON: Final = 1.3
 """How much slower than the best of the first look a plan may be to be measured again."""
 NEAREST: Final = 1.2
 """The same of the rounds, to be measured for longer."""
 SECONDS: Final = 60.0
-"""Of the rounds that follow, models and warming up included."""
+"""Seconds of the rounds that follow, models and warming up included."""
 PRECISIONS: Final[tuple[Precision, ...]] = ("float32", "bfloat16")
 FORMATS: Final[tuple[MemoryFormat, ...]] = ("contiguous", "channels_last")
 LIMIT: Final = 600.0
@@ -48,7 +48,7 @@ LIMIT: Final = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is measured, in a container with a quota of `processors`."""
+    """A measurement in a container with a quota of `processors`."""
 
     spec: TrainSpec
     processors: float
@@ -72,7 +72,7 @@ def measure_grid(cell: Cell, box: Container, place: Place) -> dict[str, float] |
 
 
 def request_of(cell: Cell, place: Place) -> Request:
-    """Return what is measured in a cell."""
+    """Return the request of a cell."""
     workload = WORKLOADS[cell.workload]
     spec = TrainSpec(dataset=workload.dataset, model=workload.model, batch_size=workload.grid_batch)
     store = place.prepared / "datasets" / f"{workload.dataset}.safetensors"
@@ -103,7 +103,7 @@ def plans(request: Request) -> Iterator[Plan]:
 
 
 def main() -> None:
-    """Measure what the command line asks for, and print it."""
+    """Measure the request on the command line, and print the rates."""
     from training.step.train_step import prepare_process
 
     request = REQUEST.validate_json(sys.argv[1])

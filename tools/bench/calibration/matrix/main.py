@@ -25,14 +25,14 @@ from worker.config.settings import load, service_environment
 
 COMMAND: Final = "python -m tools.bench.calibration"
 RUNS, BUSY_RUNS = 1, 3
-"""Of a cell; a busy neighbour disturbs no two runs alike."""
+"""Runs of a cell; a busy neighbour disturbs no two runs alike."""
 
 
 class Measuring(Protocol):
     """Measures cells of the matrix."""
 
     def run(self, cell: Cell, number: int) -> Finding:
-        """Return what the run of that number of a cell came to."""
+        """Return the finding of the run of that number of a cell."""
         ...
 
     def grid(self, cell: Cell) -> Grid | None:
@@ -41,7 +41,7 @@ class Measuring(Protocol):
 
 
 def measure_matrix(filters: Sequence[str], deadline: Deadline, runs: int = 0) -> None:
-    """Measure what is asked for and not measured yet, and write the tables of every run.
+    """Measure the chosen cells that are not measured yet, and write the tables of every run.
 
     Raises:
         SystemExit: nothing can be measured here.

@@ -3,7 +3,7 @@
     python -m tools.bench.calibration.matrix.steadiness THREADS
 
 times the reference workload until its input ends. Other tenants of the host use caches, memory and power, which no
-counter of the kernel shows. Every run counts, those in which the machine kept its speed apart.
+counter of the kernel shows. Every run counts; those in which the machine kept its speed are counted separately, too.
 """
 
 import json
@@ -30,13 +30,13 @@ from training.system.reference_workload import ReferenceWorkload
 EVERY: Final = 0.5
 """Seconds between two samples."""
 BATCH: Final = 16
-"""Samples of the workload, which takes 2 ms then: measuring must not slow what is measured."""
+"""Samples of the workload, which takes 2 ms then: measuring must not slow the training."""
 RUNS: Final = 4
-"""Of which the shortest counts, after one that fetches what the training drove out of the caches."""
+"""Runs of a sample; the shortest counts, after one that fetches the data that the training drove out of the caches."""
 MEASURED: Final = timedelta(seconds=2)
-"""Before the end of a calibration, in which it measures the plan that is kept."""
+"""Time before the end of a calibration, in which it measures the plan that is kept."""
 FIRST: Final = os.SCHED_FIFO, os.sched_param(1)
-"""Before what is trained beside it on all processors: a sample would count waiting for them. A nice value counts within
+"""Priority over a training on all processors: else a sample would include waiting for it. A nice value counts within
 a session or a cgroup alone."""
 
 SAMPLES: Final = TypeAdapter(tuple[tuple[float, float], ...])
@@ -45,7 +45,7 @@ SAMPLES: Final = TypeAdapter(tuple[tuple[float, float], ...])
 class Pulse:
     """Samples the machine's speed while it is entered, on as many threads as the quota of a cell has processors.
 
-    What disturbs how threads wait for each other is seen, too; matrix products on one processor do not show it
+    Disturbances of threads that wait for each other are seen, too; matrix products on one processor do not show them
     (docs/decisions.md).
     """
 
@@ -53,7 +53,7 @@ class Pulse:
         threads = min(math.ceil(cell.processors), len(os.sched_getaffinity(0)))
         self._command = [sys.executable, "-m", "tools.bench.calibration.matrix.steadiness", str(threads)]
         self._samples: Sequence[tuple[float, float]] = ()
-        """When, in seconds since the epoch, and the seconds that the workload took."""
+        """Time of each sample, in seconds since the epoch, and the seconds that the workload took."""
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

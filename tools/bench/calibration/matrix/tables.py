@@ -1,4 +1,4 @@
-"""The tables of the matrix, over every run of a version; runs on a steady machine and on others apart."""
+"""The tables of the matrix, over every run of a version; runs on a steady machine and on others are separate."""
 
 import statistics
 from collections import Counter
@@ -22,7 +22,7 @@ OF_BEST, OF_BEST_SHARE = 0.95, 0.90
 LONGER, LONGER_S, LONGER_SHARE = 0.03, 2.0, 0.95
 """How much longer a training with calibration may take: the larger one of a share and seconds; share of the cells."""
 LONGEST, PAIRS = 0.10, 5
-"""How much longer it may take in the median of so many pairs of any cell."""
+"""How much longer it may take in the median of a cell, and the pairs of that cell."""
 GIB: Final = 1 << 30
 
 
@@ -44,7 +44,7 @@ Figure = Callable[[Sequence[Finding]], str]
 
 
 def _bounds(runs: Sequence[Finding], matrix: Matrix) -> Table:
-    """Return what the predictions came to."""
+    """Return the table of the predictions."""
     quiet = [run for run in runs if not run.busy]
     steady = [run for run in quiet if run.steady]
     columns = [runs, steady, [run for run in quiet if not run.steady], [run for run in runs if run.busy]]
@@ -83,7 +83,7 @@ def _bounds(runs: Sequence[Finding], matrix: Matrix) -> Table:
 
 
 def _trainings(runs: Sequence[Finding], matrix: Matrix) -> Table:
-    """Return what the choice and whole trainings came to."""
+    """Return the table of the choice and of whole trainings."""
     table = Table(("bound", "every run", "asked", ""))
     cells = {run.cell.name for run in runs}
     table.rows.append(("cells measured", f"{len(cells)} of {len(all_cells())}", "", ""))
@@ -117,7 +117,7 @@ def _trainings(runs: Sequence[Finding], matrix: Matrix) -> Table:
 
 
 def _gaps(runs: Sequence[Finding]) -> list[tuple[float, float, list[Finding]]]:
-    """Return of each cell by how much its trainings took longer with calibration: seconds, share, and the runs."""
+    """Return for each cell by how much its trainings took longer with calibration: seconds, share, and the runs."""
     found = []
     for cell in dict.fromkeys(run.cell for run in runs):
         pairs = [run for run in runs_of(cell, runs) if run.longer is not None]

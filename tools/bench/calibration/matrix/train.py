@@ -1,4 +1,4 @@
-"""A training in a container, as `preflight train` makes it, and what its log says of it."""
+"""A training in a container, as `preflight train` makes it, and the figures of its log."""
 
 import shutil
 import subprocess
@@ -29,7 +29,7 @@ EVENT: Final = TypeAdapter(dict[str, JsonValue])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where the trainings find their data sets, and leave their files."""
+    """Directories in which the trainings find their data sets, and leave their files."""
 
     directory: Path
     prepared: Path
@@ -51,7 +51,7 @@ class Place:
 
 
 def train(cell: Cell, box: Container, place: Place, *, calibrate: bool) -> Training:
-    """Train one epoch, beside a pulse; its files are thrown away."""
+    """Train one epoch while a pulse samples the machine; delete the files."""
     name = "calibrated" if calibrate else "plain"
     kills, all_kills, began, began_at = box.kills(), memory_kills(), time.monotonic(), system_clock()
     with Pulse(cell) as pulse:
@@ -85,14 +85,14 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, S
 
 
 def without_times(found: Training) -> Training:
-    """Return a training without what depends on the system clock, which was set meanwhile."""
+    """Return a training without the figures that depend on the system clock, which was set meanwhile."""
     return replace(
         found, clock_jumped=True, calibration_s=None, reference_s=None, training_reference_s=None, slower=None
     )
 
 
 def read_log(log: Sequence[dict[str, JsonValue]], pulse: Pulse, wall_s: float, exit_code: int) -> Training:
-    """Return the figures that the events of a training hold, and what the machine did meanwhile."""
+    """Return the figures that the events of a training hold, and the speed of the machine meanwhile."""
     events = {str(record["event"]): record for record in log if record.get("whole", True)}
     winner, checked = events.get("calibration_winner", {}), events.get("prediction_checked", {})
     failed = events.get("job_failed", {})
@@ -133,7 +133,7 @@ def plan_key(threads: int, precision: str, memory_format: str) -> str:
 
 
 def _at(record: Mapping[str, JsonValue] | None) -> datetime | None:
-    """Return when something was logged; None: it was not."""
+    """Return the time of a log record; None: there is none."""
     return datetime.fromisoformat(str(record["ts"])) if record else None
 
 

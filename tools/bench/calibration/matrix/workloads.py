@@ -1,4 +1,4 @@
-"""What benches train that is not built in: MNIST with a short test set, the example of a user's own task, a perceptron.
+"""Workloads that are not built in: MNIST with a short test set, the example of a user's own task, a perceptron.
 
     python -m tools.bench.calibration.matrix.workloads DATASET CACHE_DIR
 
