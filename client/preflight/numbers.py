@@ -132,7 +132,7 @@ def _between(low: float, high: float, decimals: int) -> str:
 def _unit(value: float) -> tuple[float, str]:
     if not value:
         return 1.0, "s"
-    return next((size, unit) for least, size, unit in _SECONDS if value >= least)
+    return next((size, unit) for least, size, unit in _SECONDS if abs(value) >= least)
 
 
 def _decimals(value: float) -> int:

@@ -143,9 +143,9 @@ class History:
         if speed is None or text(main.start.get("reason")):
             return [*said, *self._drop_failed(start, status)]
         if signature != self._workload.signature:
-            self._workload = self._read(signature)
-            start = Start(kept=start.settings)  # it was chosen for another workload
-            if start.settings:
+            self._workload = replace(self._read(signature), signature=signature, container=self._container)
+            if start.settings or self._workload.kept:  # this start was chosen for another workload, the next one is not
+                self._write()
                 return []
         before: Record = {
             "threads": integer(fields(main.summary.get("settings")).get("threads")),

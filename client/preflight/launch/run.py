@@ -89,12 +89,20 @@ def run(steps: int | None, report: Path | None, command: tuple[str, ...], **flag
         if events is not None:
             events.write_new()
         if report is not None:
-            report.write_text(json.dumps(summary(command, findings, ended, said), indent=1) + "\n")
+            _write_report(report, json.dumps(summary(command, findings, ended, said), indent=1))
         if not flags["quiet"]:
             click.echo(block(findings, ended, said), err=True)
         if not any(process.is_alive for process in findings.processes):
             _remove(folder)
     raise SystemExit(status)
+
+
+def _write_report(path: Path, content: str) -> None:
+    """Write the file of `--json`; the command has ended, and its exit code counts whatever becomes of the file."""
+    try:
+        path.write_text(f"{content}\n")
+    except OSError as error:
+        click.echo(f"preflight: {path} cannot be written ({error.strerror}); name another --json file", err=True)
 
 
 def _history(command: Sequence[str]) -> History | None:

@@ -13,6 +13,7 @@ from preflight import numbers
     (numbers.seconds(0.0), "0 s"), (numbers.seconds(0.00042), "420 µs"), (numbers.seconds(0.0713), "71.3 ms"),
     (numbers.seconds(0.99961), "1.00 s"), (numbers.seconds(59.94), "59.9 s"), (numbers.seconds(600.0), "10.0 min"),
     (numbers.seconds(0.14, like=4.12), "0.14 s"), (numbers.seconds(40_000.0), "11.1 h"),
+    (numbers.seconds(-2.5), "-2.50 s"),
     (numbers.size(412.4 * MIB), "412 MiB"),
     (numbers.size(1010 * MIB), "1,010 MiB"), (numbers.size(1659 * MIB), "1.62 GiB"), (numbers.size(0.0), "0 MiB"),
     (numbers.ratio(1.0), "1.00x"), (numbers.ratio(12.34), "12.3x"), (numbers.ratio(0.0123), "0.0123x"),

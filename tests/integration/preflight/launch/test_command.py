@@ -48,6 +48,13 @@ def test_output_input_and_exit_code_are_those_of_the_command() -> None:
     assert run(["sh", "-c", "echo wrong >&2"], "--quiet").stderr == "wrong\n"
 
 
+def test_a_report_that_cannot_be_written_leaves_exit_code_and_block(tmp_path: Path) -> None:
+    done = run(["sh", "-c", "exit 7"], "--json", str(tmp_path / "none" / "report.json"))
+    assert done.returncode == 7
+    assert "report.json cannot be written (No such file or directory); name another --json file" in done.stderr
+    assert "preflight: the command ran untouched" in done.stderr
+
+
 @pytest.mark.parametrize(("option", "why"), [("-S", "no Python process"), ("-I", "no Python process"), ("-B", "torch")])
 def test_python_without_a_hook_runs_untouched_and_the_block_says_so(option: str, why: str) -> None:
     done = run([sys.executable, option, "-c", "print(1)"])

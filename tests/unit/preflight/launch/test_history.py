@@ -111,9 +111,11 @@ def test_a_trial_with_another_workload_is_not_judged(starts: Starts) -> None:
     """The same script with another model: it is known from its first step on, after the start."""
     starts.run(ran(0.1))
     assert starts.run(ran(0.01, shapes="b")) == ("jemalloc", [])
+    assert starts.run(ran(0.01, shapes="b")) == ("", [])  # a start for this workload, which is measured
+    assert starts.run(ran(0.01, shapes="b"))[0] == "jemalloc"
     starts.run(ran(0.1))
     kept = [json.loads(path.read_text())["kept"] for path in starts.folder.glob("*.json")]
-    assert kept == [{}]
+    assert kept == [{}, {}]
 
 
 @pytest.mark.parametrize(
