@@ -4,6 +4,7 @@ The id stays as a tombstone, for which admission looks. An alias keeps its model
 whose model an alias stands for now is not deleted: somebody uses it.
 """
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -122,6 +123,8 @@ class DeletedFiles:
         self._connection = connection
         self._roots = (settings.artifact_dir, settings.artifact_dir / STAGING, settings.state_dir / JOBS)
         self._since = "-inf"
+        self._offset = 0
+        """Jobs at `_since` and later that were read already."""
         self._left: set[str] = set()
         """Jobs whose files a process still uses."""
         self._next_look = 0.0
@@ -134,13 +137,17 @@ class DeletedFiles:
         """Remove the files of jobs that were deleted since the last look; raises `redis.exceptions.RedisError`."""
         since = self._since
         found = SCORED.validate_python(
-            self._connection.zrange(keys.DELETED, since, "+inf", byscore=True, offset=0, num=MAX_IDS, withscores=True)
+            self._connection.zrange(
+                keys.DELETED, since, "+inf", byscore=True, offset=self._offset, num=MAX_IDS, withscores=True
+            )
         )
         for job_id in {*(text(name) for name, _ in found), *self._left}:
             self.remove(job_id)
         if found:
             newest = max(score for _, score in found)
-            self._since = f"{newest if len(found) == MAX_IDS else newest - OVERLAP:.0f}"
+            self._since = f"{math.floor(newest if len(found) == MAX_IDS else newest - OVERLAP)}"
+        # One second may have more deletions than a page.
+        self._offset = self._offset + MAX_IDS if len(found) == MAX_IDS and self._since == since else 0
         if len(found) < MAX_IDS:
             self._next_look = time.monotonic() + LOOK_INTERVAL
 

@@ -21,6 +21,7 @@ from worker.broker.fencing import Fence, Superseded
 from worker.config.settings import Settings
 from worker.models.promoting import promote_artifact
 from worker.models.store import Author, open_store
+from worker.queue.maintenance import deletions
 from worker.queue.maintenance.deletions import DeletedFiles, Deletions
 from worker.state.paths import open_paths
 
@@ -151,6 +152,21 @@ def test_files_of_other_machines_go_once_nothing_uses_them(raw: Redis, settings:
     files.step()
     assert not paths.job.exists()
     assert elsewhere.is_dir()
+
+
+def test_a_second_with_more_deletions_than_a_page_is_read_to_its_end(
+    raw: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deletions, "MAX_IDS", 3)
+    raw.zadd(keys.DELETED, {f"job-{number}": 5 + (number >= 8) for number in range(10)})
+    for number in range(10):
+        (settings.artifact_dir / f"job-{number}").mkdir(parents=True)
+    files = DeletedFiles(raw, settings)
+    for _ in range(10):
+        if files.due():
+            files.step()
+    assert not files.due()
+    assert [*settings.artifact_dir.glob("job-*")] == []
 
 
 def test_garbage_among_the_requests_is_dropped(raw: Redis, queue: Queue, settings: Settings) -> None:
