@@ -1,6 +1,7 @@
 """Object stores, by fsspec: finished models (`PREFLIGHT_ARTIFACT_URL`), imported data and sources at URLs."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
@@ -21,6 +22,9 @@ class FileSystem(Protocol):
 
     def info(self, path: str) -> Mapping[str, object]:
         """Describe a file: its `size`, and other facts of the store."""
+
+    def modified(self, path: str) -> datetime:
+        """Return when a file was written; raises `NotImplementedError` where the store does not say."""
 
     def ls(self, path: str, detail: bool) -> list[str]:
         """List a folder."""

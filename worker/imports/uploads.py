@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
@@ -204,7 +205,18 @@ class StoredUploads:
         except FileNotFoundError:
             return
         for path in found:
-            yield str(path).rpartition("/")[2], int(str(self._store.info(path)["size"])), None
+            with suppress(FileNotFoundError):  # removed meanwhile
+                size, age = int(str(self._store.info(path)["size"])), self._age(path)
+                yield path.rpartition("/")[2], size, age
+
+    def _age(self, path: str) -> float | None:
+        """Return the seconds since a file was written; None where the store does not say."""
+        try:
+            written = self._store.modified(path)
+        except NotImplementedError:
+            return None
+        aware = written if written.tzinfo else written.replace(tzinfo=UTC)
+        return (datetime.now(UTC) - aware).total_seconds()
 
 
 class _StoredUpload:

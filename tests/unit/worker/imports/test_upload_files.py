@@ -3,11 +3,21 @@
 import os
 import time
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from preflight.errors import DatasetError
-from worker.imports.uploads import HALF_SECONDS, NEW_SECONDS, FolderUploads, bytes_of, stored_name, sweep
+from preflight.object_store import open_url
+from worker.imports.uploads import (
+    HALF_SECONDS,
+    NEW_SECONDS,
+    FolderUploads,
+    StoredUploads,
+    bytes_of,
+    stored_name,
+    sweep,
+)
 
 KEPT, ENDED = "0123456789abcdef", "fedcba9876543210"
 
@@ -30,6 +40,20 @@ def test_what_nobody_needs_is_removed(tmp_path: Path) -> None:
     assert bytes_of(uploads) == 18
     assert sweep(uploads, lambda import_id: import_id == KEPT) == 2
     assert {path.name for path in tmp_path.iterdir()} == {f"{KEPT}.zip", ENDED, f"{ENDED}.zip.part", "README.md"}
+
+
+def test_an_upload_in_a_store_waits_for_its_import_as_one_in_a_folder_does() -> None:
+    """The web service stores it before it opens the import; a worker that sweeps in between leaves it."""
+    store, root = open_url(f"memory://{uuid4().hex}", "PREFLIGHT_DATASET_URL")
+    uploads = StoredUploads(store, root)
+    upload = uploads.create(f"{16 * 'a'}.zip")
+    upload.write(b"x")
+    upload.commit()
+    assert sweep(uploads, lambda _: False) == 0
+    ((_, size, age),) = uploads.listed()
+    assert size == 1
+    assert age is not None
+    assert 0 <= age < 30
 
 
 def test_an_upload_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
