@@ -118,7 +118,7 @@ def _stock_in_its_environment(options: argparse.Namespace) -> None:
     """Try stock RQ by an interpreter that has the newest, which need not be the one that this service runs on."""
     only = [word for name in options.only or () for word in ("--only", name)]
     subprocess.run(
-        [options.stock_python, "-m", "faults", "--only-stock", "--stock", str(options.stock), "--seed",
+        [options.stock_python, "-m", "tools.faults", "--only-stock", "--stock", str(options.stock), "--seed",
          str(options.seed), "--results", str(options.results), "--seconds", str(options.seconds), *only],
         check=True,
     )  # fmt: skip

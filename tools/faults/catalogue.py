@@ -138,7 +138,7 @@ CATALOGUE: Final = (
           enqueueing.enqueued_twice, f"{FINISHED}, trained once"),
     tried("one id enqueued by 20 at once", "by client and by RQ itself; two workers", enqueueing.enqueued_by_many,
           f"{FINISHED}, trained once"),
-    tried("1,000 hostile job hashes", "made by hypothesis, between 20 good jobs", messages.hostile_hashes(20),
+    tried("1,000 hostile job hashes", "grown by mutation, between 20 good jobs", messages.hostile_hashes(20),
           "20 of 20 finished, nothing executed, the worker never restarted"),
     tried("os.system as function", "enqueued by name", messages.os_system, "not executed; the next job finishes"),
     tried("os.system as callback", "of jobs that finish and that fail; also a module that does harm when imported",

@@ -167,10 +167,11 @@ def memory(requests: int = LONG) -> list[Row]:
         before = resident(running.process)
         connection = Connection(running.ours)
         bodies = [picture(width) for width in range(9, 19)]
-        for number in range(requests):
+        for number in range(WARM):
             connection.ask(bodies[number % len(bodies)])
-            if number == WARM:
-                first = resident(running.process)
+        first = resident(running.process)
+        for number in range(WARM, requests):
+            connection.ask(bodies[number % len(bodies)])
         last = resident(running.process)
     return [
         (f"resident after {requests:,} requests", f"{last / 2**20:.0f} MiB",
