@@ -301,6 +301,45 @@ def test_a_package_that_was_upgraded_ends_the_server(tmp_path: Path) -> None:
     bench.server.stop()
 
 
+def test_an_upgrade_waits_for_the_children_that_run(tmp_path: Path) -> None:
+    """The end of the server would be theirs: a later child is a fresh interpreter meanwhile."""
+    package = tmp_path / "upgraded"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    bench = Bench(tmp_path, ("upgraded",))
+    bench.server.start()
+    bench.module("sleeping", SLEEP)
+    with bench.child("sleeping") as first:
+        next(iter_records(first, lambda: None))
+        (package / "other").write_text("VERSION = 22")
+        (package / "other").rename(package / "__init__.py")
+        assert bench.run("second")["parent"] == os.getpid()
+        assert first.running()
+        assert bench.server.running()
+    bench.server.stop()
+
+
+def test_a_fork_of_the_starter_starts_its_own_children(bench: Bench) -> None:
+    """By the same server, which ends neither with it nor by it; once it was refused it needs another one."""
+    starter, lent = bench.server, bench.server.lend()
+    assert lent is not None
+    bench.module("sleeping", SLEEP)
+    with bench.child("sleeping") as first:
+        next(iter_records(first, lambda: None))
+        bench.server = lent
+        bench.module("in_fork", PPID)
+        pid = os.fork()
+        if pid == 0:
+            is_right = lent.running() and bench.run("in_fork")["parent"] == starter.pid
+            bench.run("in_fork", environment={**bench.environment, "READ_WHEN": "loaded"})
+            lent.stop()
+            os._exit(0 if is_right else 1)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert not lent.running()
+        assert starter.running()
+        assert first.running()
+
+
 def test_a_refused_fork_is_tried_by_the_parent(bench: Bench) -> None:
     """At a limit on processes that binds the server alone."""
     assert bench.run("before")["parent"] == bench.server.pid

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from pydantic import TypeAdapter
 from redis import Redis
@@ -12,6 +13,7 @@ from preflight import Client
 from preflight.container.resources import detect
 from preflight.redis import keys
 from preflight.wire import AnyEvent, PlanAdapted, ProcessorsShared, unflatten
+from tools.faults.container import is_standby
 from tools.faults.means import NotHere, memory_limit
 from worker.cli.diagnosis.health import check_health
 from worker.config.settings import Settings
@@ -56,6 +58,7 @@ def test_a_waiting_job_begins_where_two_do_more_and_gives_back_what_it_had(
     begun, ended = shared(connection, "long")[:2]
     assert (begun.processors, begun.of_processors, begun.shared_with) == (1, 2, ("short",))
     assert (ended.processors, ended.shared_with) == (2, ())
+    assert len([each for each in psutil.Process(packing.process.pid).children(recursive=True) if is_standby(each)]) == 1
     (second,) = shared(connection, "short")
     assert second.together is not None
     assert second.together >= 1.1
