@@ -23,7 +23,7 @@ TREE: Final = Path(__file__).parents[3]
 JOBS: Final[Mapping[str, Mapping[str, JsonValue]]] = {
     "cnn": {"model": "cnn", "epochs": 2},
     "fast": {"recipe": "fast"},
-    "resnet18": {"dataset": "digits", "model": "resnet18", "epochs": 6},
+    "resnet18": {"dataset": "digits", "model": "resnet18", "epochs": 2},
 }
 """Jobs of some seconds; on MNIST, a test of `resnet18` alone takes 20."""
 RECORDS: Final = TypeAdapter(list[tuple[str, dict[str, str]]])
