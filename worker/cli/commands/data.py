@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 PROGRESS_SECONDS: Final = 0.5
 """Seconds between two lines of progress."""
 
-MAX_CHANGES_BYTES: Final = 16 << 20
+MAX_CHANGES: Final = 16 << 20
+"""Most characters of a file of changes."""
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -175,7 +176,10 @@ def relabel(dataset: str, changes: str, by: str | None, as_json: bool) -> None:
     from worker.jobs.local.importing import relabel_local
 
     with click.open_file(changes) as file:
-        text = file.read(MAX_CHANGES_BYTES)
+        text = file.read(MAX_CHANGES + 1)
+    if len(text) > MAX_CHANGES:
+        message = f"the file of changes has more than {MAX_CHANGES:,} characters; list only the samples that change"
+        raise InvalidConfig(message, field="changes")
     version = relabel_local(dataset, text, load_settings(), by)
     said = {**_as_json(version), "new": True}
     click.echo(json.dumps(said) if as_json else f"{version.reference} has {version.samples:,} samples")

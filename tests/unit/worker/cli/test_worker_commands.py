@@ -2,11 +2,15 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from support.files.pictures import imported, save_tree
 from support.worker.command_line import assert_one_sentence, run
 
 from preflight.cli.arguments import parse_job_options
+from training.catalog.catalog import Catalog
+from worker.cli.commands.data import MAX_CHANGES
 from worker.cli.context import require_one_worker
 
 pytestmark = pytest.mark.usefixtures("command_environment")
@@ -37,3 +41,13 @@ def test_the_package_runs_as_a_module() -> None:
     """The demo and the tests start workers by `python -m worker.cli`."""
     done = subprocess.run([sys.executable, "-P", "-m", "worker.cli", "--version"], capture_output=True, text=True)
     assert done.stdout.startswith("preflight, version ")
+
+
+def test_a_file_of_changes_is_read_whole_or_refused(tmp_path: Path) -> None:
+    """A last line that is cut could name another sample, and without its class that sample would be left out."""
+    imported(tmp_path / "data", save_tree(tmp_path / "photos", 4), "photos")
+    line = "1,square\n"
+    (tmp_path / "changes.csv").write_text((line * (MAX_CHANGES // len(line) + 1))[: MAX_CHANGES - 1] + "12,square\n")
+    error = assert_one_sentence(run("data", "relabel", "photos", str(tmp_path / "changes.csv")), 2)
+    assert "has more than 16,777,216 characters; list only the samples that change" in error
+    assert [version.reference for version in Catalog(tmp_path / "data").versions()] == ["photos@1"]
