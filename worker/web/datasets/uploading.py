@@ -36,7 +36,7 @@ class Uploader:
         self._open, self._imported = open_uploads, imported
         self.most, self.each = most, each
         self._coming = 0
-        """Bytes declared by the uploads that are being received; those that are written count twice."""
+        """Most bytes that the uploads which are being received may have; those that are written count twice."""
         self._running = 0
 
     def used(self) -> int:
@@ -53,9 +53,11 @@ class Uploader:
         if kind in FORM_TYPES or not kind:
             message = f"content-type is {ascii(kind)[:80]}; send the file itself, as application/octet-stream"
             raise ApiError(415, "wrong_content_type", message)
-        declared = int(request.headers.get("content-length", "0"))
-        with self._slot(declared):
-            others = self._coming - declared
+        length = request.headers.get("content-length")
+        declared = int(length or 0)
+        coming = self.each if length is None else declared  # a chunked body declares nothing, and may be of any size
+        with self._slot(coming):
+            others = self._coming - coming
             room = self.most - others - await run_in_threadpool(self.used)
             if declared >= room:
                 raise self._over(declared, room)
@@ -110,7 +112,7 @@ class Uploader:
         return ApiError(
             507, "store_full",
             f"{max(0, room) >> 20:,} MiB are left of the {self.most / (1 << 30):g} GiB for uploads and imported data "
-            "(PREFLIGHT_IMPORTS_GB); delete a data set first",
+            "(PREFLIGHT_IMPORTS_GB); delete a data set, or wait for the end of other uploads",
         )  # fmt: skip
 
     def _uploads(self) -> Uploads:
@@ -120,16 +122,16 @@ class Uploader:
             raise ApiError(503, error.reason, error.message, error.field) from error
 
     @contextmanager
-    def _slot(self, declared: int) -> Iterator[None]:
+    def _slot(self, coming: int) -> Iterator[None]:
         if self._running >= MAX_UPLOADS:
             raise ApiError(429, "too_busy", f"{MAX_UPLOADS} uploads are being received already; send it again later")
         self._running += 1
-        self._coming += declared
+        self._coming += coming
         try:
             yield
         finally:
             self._running -= 1
-            self._coming -= declared
+            self._coming -= coming
 
 
 async def _blocks(request: Request) -> AsyncIterator[bytes]:

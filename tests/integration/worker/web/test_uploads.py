@@ -9,7 +9,7 @@ import struct
 import time
 import zipfile
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 from urllib.parse import quote
@@ -262,6 +262,25 @@ def test_a_store_that_is_full_or_none(settings: Settings, tmp_path: Path) -> Non
         assert (refused.status, refused["reason"]) == (507, "store_full")
         assert [*disk.iterdir()] == []
         assert upload(service, "photos", body).status == 202
+
+
+def test_uploads_of_unknown_size_share_the_room(settings: Settings, tmp_path: Path) -> None:
+    """Each counts as the largest one that it may become, so that all together stay within PREFLIGHT_IMPORTS_GB."""
+    head = "HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/zip\r\ntransfer-encoding: chunked\r\n\r\n"
+    with (
+        serving(settings, tmp_path, PREFLIGHT_MAX_UPLOAD_GB="0.0001", PREFLIGHT_IMPORTS_GB="0.0002") as service,
+        ExitStack() as stack,
+    ):
+        opened = []
+        for number in range(2):
+            opened.append(stack.enter_context(service.connect()))
+            opened[-1].sendall(f"POST /v1/datasets/photos{number} {head}".encode() + b"%x\r\n" % 90_000 + bytes(90_000))
+            wait_until(lambda: len(left(settings)) == len(opened), 10)
+        assert upload(service, "photos", b"x")["reason"] == "store_full"
+        for each in opened:
+            each.sendall(b"\r\n0\r\n\r\n")
+            assert each.recv(1 << 16).startswith(b"HTTP/1.1 202")
+        assert upload(service, "photos", b"x" * 10_000).status == 202
 
 
 def test_what_cannot_be_imported_is_refused_before_it_is_sent(service: Service, settings: Settings) -> None:
