@@ -58,7 +58,7 @@ class Uploader:
         coming = self.each if length is None else declared  # a chunked body declares nothing, and may be of any size
         with self._slot(coming):
             others = self._coming - coming
-            room = self.most - others - await run_in_threadpool(self.used)
+            room = self.most - others - await _guarded(self.used)
             if declared >= room:
                 raise self._over(declared, room)
             upload = await _guarded(lambda: self._uploads().create(name))
@@ -74,7 +74,7 @@ class Uploader:
 
     async def store(self, name: str, content: bytes) -> None:
         """Write a small file; raises `ApiError`."""
-        if len(content) > self.most - await run_in_threadpool(self.used):
+        if len(content) > self.most - await _guarded(self.used):
             raise self._over(len(content), 0)
         upload = await _guarded(lambda: self._uploads().create(name))
         try:

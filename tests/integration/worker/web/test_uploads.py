@@ -18,9 +18,10 @@ import psutil
 import pytest
 from PIL import Image
 from redis import Redis
+from support.files.objects import BUCKET, CREDENTIALS
 from support.files.pictures import SHAPES, drawn, imported, save_tree
 from support.files.small_disk import megabyte
-from support.web.service import OBJECTS, TOKEN, Answer, Service, serving
+from support.web.service import OBJECTS, TOKEN, Answer, Service, free_port, serving
 from support.worker.services import StartWorker, wait_until
 
 from preflight import Client, TrainJob
@@ -281,6 +282,19 @@ def test_uploads_of_unknown_size_share_the_room(settings: Settings, tmp_path: Pa
             each.sendall(b"\r\n0\r\n\r\n")
             assert each.recv(1 << 16).startswith(b"HTTP/1.1 202")
         assert upload(service, "photos", b"x" * 10_000).status == 202
+
+
+def test_a_store_that_does_not_answer_is_named(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked how much it holds before the upload begins."""
+    away = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{free_port()}", "AWS_MAX_ATTEMPTS": "1", **CREDENTIALS}
+    for name, value in away.items():
+        monkeypatch.setenv(name, value)
+    with serving(settings, tmp_path, PREFLIGHT_DATASET_URL=f"s3://{BUCKET}/data") as service:
+        refused = upload(service, "photos", b"x")
+        assert (refused.status, refused["reason"]) == (503, "uploads_unavailable"), refused.body
+        assert service.ask("GET", "/v1/datasets")["reason"] == "dataset_error"
 
 
 def test_what_cannot_be_imported_is_refused_before_it_is_sent(service: Service, settings: Settings) -> None:
