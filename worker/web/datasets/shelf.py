@@ -56,7 +56,11 @@ class Shelf:
 
     def bytes(self) -> int:
         """Return the bytes of the stores on this disk."""
-        return sum(each.stat().st_size for each in self.catalog.stores.glob("*.*"))
+        total = 0
+        for path in self.catalog.stores.glob("*.*"):
+            with suppress(FileNotFoundError):  # removed meanwhile
+                total += path.stat().st_size
+        return total
 
     def store(self, reference: str) -> Path:
         """Return the path of a version's store, fetched where it is in the object store alone and small."""
