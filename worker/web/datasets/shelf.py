@@ -66,7 +66,7 @@ class Shelf:
         """Return the path of a version's store, fetched where it is in the object store alone and small."""
         version = self.find(reference)
         path = self.catalog.store(version.sha256)
-        if not path.exists() and self._shared() is not None and _bytes_of(version) <= MOST_FETCHED:
+        if not path.exists() and self._is_fetched(version):
             most = round(self._settings.dataset_cache_gb * (1 << 30))
             return SharedCatalog(str(self._settings.dataset_url), self.catalog).fetch(version, most)
         if not path.exists():
@@ -74,6 +74,10 @@ class Shelf:
                 f"the pictures of {version.reference} are on the workers alone; `preflight data show` has the rest"
             )
         return path
+
+    def _is_fetched(self, version: Version) -> bool:
+        """Whether a store that is not here is fetched to show its samples."""
+        return self._settings.dataset_url is not None and _bytes_of(version) <= MOST_FETCHED
 
     def pairs(self, reference: str, kind: Kind, first: int, count: int) -> DatasetPairs:
         """Return duplicates of a version; of one from an earlier release, those that its report names."""
@@ -142,7 +146,7 @@ class Shelf:
             ),
             report={**chosen.report}, history=tuple(_version(each) for each in reversed(found)),
             changes=_quietly(lambda: self._changes(before[-1], chosen)) if before else None,
-            has_samples=self.catalog.store(chosen.sha256).exists() or self._settings.dataset_url is not None,
+            has_samples=self.catalog.store(chosen.sha256).exists() or self._is_fetched(chosen),
         )  # fmt: skip
 
     def _changes(self, before: Version, after: Version) -> dict[str, object] | None:
