@@ -80,15 +80,17 @@ class RelabelSamples(ApiModel):
 
 
 class DatasetDetail(Dataset):
-    """A data set with all that its newest version's import has found."""
+    """A data set and what the import of `chosen` has found: of the version that was asked for, else of the newest."""
 
+    chosen: DatasetVersion
+    """The version to which classes, warnings, report, changes and samples belong."""
     classes: tuple[ClassCounts, ...]
     report: dict[str, object]
     """Report of the import, as `preflight data show --json` has it; see docs/how-to/data.md."""
     history: tuple[DatasetVersion, ...]
     """All versions, the newest first."""
     changes: dict[str, object] | None = None
-    """Changes from the version before this one, as `preflight data diff --json`; null: none, or not known."""
+    """Changes from the version before the chosen one, as `preflight data diff --json`; null: none, or not known."""
     has_samples: bool
     """Whether this service reaches the pictures."""
 

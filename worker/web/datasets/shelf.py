@@ -132,14 +132,14 @@ class Shelf:
         versions: dict[str, list[Version]] = {}
         for version in self.catalog.versions():
             versions.setdefault(version.name, []).append(version)
-        return tuple(Dataset(**_card(found[-1], found, self.catalog.aliases())) for found in versions.values())
+        return tuple(Dataset(**_card(found, self.catalog.aliases())) for found in versions.values())
 
     def _detail(self, reference: str) -> DatasetDetail:
         chosen = self.find(reference)
         found = [self.catalog.find(f"{chosen.name}@{number}") for number in self.catalog.numbers(chosen.name)]
         before = [version for version in found if version.version < chosen.version]
         return DatasetDetail(
-            **_card(chosen, found, self.catalog.aliases()),
+            **_card(found, self.catalog.aliases()) | {"warnings": _warnings(chosen)}, chosen=_version(chosen),
             classes=tuple(
                 ClassCounts(name=each.name, train=each.train, validation=each.validation, test=each.test)
                 for each in chosen.classes
@@ -157,14 +157,19 @@ class Shelf:
         return {**compare(self.catalog, before, after)}
 
 
-def _card(chosen: Version, versions: list[Version], aliases: dict[str, str]) -> dict[str, object]:
-    warnings = chosen.report.get("warnings")
+def _card(versions: list[Version], aliases: dict[str, str]) -> dict[str, object]:
+    newest = versions[-1]
     return {
-        "name": chosen.name, "newest": _version(chosen), "versions": len(versions),
+        "name": newest.name, "newest": _version(newest), "versions": len(versions),
         "aliases": tuple(alias for alias, reference in aliases.items()
-                         if Reference.parse(reference).name == chosen.name),
-        "warnings": tuple(str(each) for each in warnings) if isinstance(warnings, list) else (),
+                         if Reference.parse(reference).name == newest.name),
+        "warnings": _warnings(newest),
     }  # fmt: skip
+
+
+def _warnings(version: Version) -> tuple[str, ...]:
+    warnings = version.report.get("warnings")
+    return tuple(str(each) for each in warnings) if isinstance(warnings, list) else ()
 
 
 def _version(version: Version) -> DatasetVersion:

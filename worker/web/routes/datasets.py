@@ -119,7 +119,7 @@ class DatasetRoutes:
         return await self._run(self._list)
 
     async def dataset(self, name: str) -> DatasetDetail:
-        """Return a data set, as `photos` its newest version: classes, what the import found, all versions."""
+        """Return a data set, and what the import of `photos@2`, or for `photos` of the newest version, has found."""
         return await self._run(lambda: self._shelf.detail(name))
 
     async def samples(

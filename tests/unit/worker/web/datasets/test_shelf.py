@@ -40,3 +40,14 @@ def test_samples_are_promised_where_they_are_shown(tmp_path: Path, samples: int,
     else:
         with pytest.raises(DatasetError, match="the pictures of photos@1 are"):
             shelf.store("photos")
+
+
+def test_an_older_version_is_not_the_newest_one(tmp_path: Path) -> None:
+    """What is asked for by its number is the chosen version, whose classes are counted."""
+    for classes in (("a", "b", "c"), ("a", "b")):
+        imported(tmp_path, save_tree(tmp_path / str(len(classes)), 4, classes), "photos")
+    shelf = Shelf(Settings(data_dir=tmp_path))
+    for reference, chosen, count in (("photos@1", "photos@1", 3), ("photos", "photos@2", 2)):
+        found = shelf.detail(reference)
+        assert (found.newest.dataset, found.chosen.dataset, found.versions) == ("photos@2", chosen, 2)
+        assert (found.chosen.classes, len(found.classes)) == (count, count)

@@ -29,7 +29,7 @@ export async function showDataset(place, name, { connection, signal }) {
       request("v1/overview", { signal }),
     ]);
     const jobs = h("div");
-    const isNewest = found.history[0].dataset === found.newest.dataset;
+    const isNewest = found.chosen.dataset === found.newest.dataset;
     const changes = readOnly || !isNewest ? null : new Changes(found.newest, found.classes);
     fill(place, back, heading, ...parts(found, jobs, changes, { signal, readOnly }));
     showJobsOf(jobs, found.name, signal);
@@ -38,24 +38,24 @@ export async function showDataset(place, name, { connection, signal }) {
 }
 
 function parts(found, jobs, changes, { signal, readOnly }) {
-  const { newest, classes, report, history, changes: since, has_samples: hasSamples } = found;
-  const latest = history[0].dataset;
-  const isOld = latest !== newest.dataset && h("p.warn", `This is an older version; the newest is `, h("a", { href: datasetAddress(latest) }, latest), ".");
-  const grid = hasSamples ? new SampleGrid(newest.dataset, classes, signal, changes).element : null;
-  const issues = hasSamples && new IssuePanel(newest.dataset, changes, { signal, mayStart: !readOnly }).element;
+  const { newest, chosen, classes, report, history, changes: since, has_samples: hasSamples } = found;
+  const latest = newest.dataset;
+  const isOld = latest !== chosen.dataset && h("p.warn", `This is an older version; the newest is `, h("a", { href: datasetAddress(latest) }, latest), ".");
+  const grid = hasSamples ? new SampleGrid(chosen.dataset, classes, signal, changes).element : null;
+  const issues = hasSamples && new IssuePanel(chosen.dataset, changes, { signal, mayStart: !readOnly }).element;
   const away = h("p.note", "The pictures are on the workers; this service does not reach them.");
   const warnings = found.warnings.map((text) => h("li", sentence(text)));
   return [
     isOld,
-    actions(newest.dataset, isOld ? newest.dataset : found.name, readOnly),
+    actions(chosen.dataset, isOld ? chosen.dataset : found.name, readOnly),
     panel(
       "What it is",
       facts([
-        ["Version", newest.dataset],
-        ["Samples", `${number(newest.samples, 0)} in ${newest.classes} classes`],
-        ["Pictures", shapeOf(newest.shape)],
-        ["Source", `${newest.source} (${newest.kind})`],
-        ["SHA-256", h("code", newest.sha256)],
+        ["Version", chosen.dataset],
+        ["Samples", `${number(chosen.samples, 0)} in ${chosen.classes} classes`],
+        ["Pictures", shapeOf(chosen.shape)],
+        ["Source", `${chosen.source} (${chosen.kind})`],
+        ["SHA-256", h("code", chosen.sha256)],
         found.aliases.length > 0 && ["Aliases", found.aliases.join(", ")],
       ]),
     ),
@@ -66,7 +66,7 @@ function parts(found, jobs, changes, { signal, readOnly }) {
     changes?.error,
     changes?.element,
     refusedPanel(report.refused),
-    ...pairPanels(newest.dataset, report, signal, { pictures: hasSamples, changes }),
+    ...pairPanels(chosen.dataset, report, signal, { pictures: hasSamples, changes }),
     panel("Versions", since && changeWords(since), versionList(history)),
     panel("Jobs that used it", jobs),
   ];
