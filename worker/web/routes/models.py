@@ -74,12 +74,12 @@ class ModelRoutes:
         """Have an alias point to the model of a finished job."""
         change = await _read(request, PromoteModel)
         state = await run_in_threadpool(require_job, self._client, change.job_id)
-        artifact = await self._jobs.directory(state)
         author = Author(by=change.by, why=change.why)
         try:
-            return await self._changed(
-                lambda: promote_artifact(self._store, alias, artifact, author, expected=change.expect)
-            )
+            async with self._jobs.directory(state) as artifact:
+                return await self._changed(
+                    lambda: promote_artifact(self._store, alias, artifact, author, expected=change.expect)
+                )
         finally:
             self._predictions.forget(alias)
 

@@ -1,7 +1,11 @@
 """Predictions: what a finished model sees in a picture."""
 
+import asyncio
 import json
 import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -64,8 +68,9 @@ class PredictRoutes:
             except ClientDisconnect as error:
                 raise ApiError(400, "incomplete", "the picture did not come whole; send it again") from error
             place.wait()
-            asked = await self._models.asked(state)
-            answer = await self._predictions.ask(asked, [bytes(picture)], "")
+            async with self._models.directory(state) as directory:
+                asked = await run_in_threadpool(_asked, directory)
+                answer = await self._predictions.ask(asked, [bytes(picture)], "")
         found = json.loads(answer.body)
         if "error" in found:
             raise ApiError(422, found["error"]["reason"], found["error"]["message"], "image")
@@ -77,40 +82,69 @@ class PredictRoutes:
         )  # fmt: skip
 
 
+@dataclass(slots=True)
+class _Copy:
+    """A copy of a model of a store."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while the model is fetched, so that requests which come together fetch it once."""
+    folder: TemporaryDirectory[str] | None = None
+    """None: it is not fetched yet."""
+    users: int = 0
+    """Requests that use the copy; it is not removed meanwhile."""
+
+
 class JobModels:
     """Directories of the models of jobs: on this disk, or copies of those in a store."""
 
     def __init__(self, files: ModelFiles) -> None:
         self._files = files
-        self._copies: dict[str, TemporaryDirectory[str]] = {}
+        self._copies: dict[str, _Copy] = {}
         """Version of a manifest in the store -> copy of its model, the oldest first."""
 
     def close(self) -> None:
         """Remove the copies."""
         for copy in self._copies.values():
-            copy.cleanup()
+            if copy.folder is not None:
+                copy.folder.cleanup()
 
-    async def asked(self, state: JobState) -> Asked:
-        """Return the model of a job, to ask the prediction process for; raises `ApiError` where there is none."""
-        directory = await self.directory(state)
-        return await run_in_threadpool(_asked, directory)
-
-    async def directory(self, state: JobState) -> Path:
-        """Return the directory of a job's model: on this disk, or a copy; raises `ApiError` where there is none."""
+    @asynccontextmanager
+    async def directory(self, state: JobState) -> AsyncIterator[Path]:
+        """Hold the directory of a job's model: on this disk, or a copy; raises `ApiError` where there is none."""
         manifest = await self._files.open(state, MANIFEST)
         manifest.content.close()
         for source in self._files.sources:
             if isinstance(source, DiskFiles) and (source.root / state.job_id / MANIFEST).is_file():
-                return source.root / state.job_id
-        version = manifest.version.strip('"')
-        if version not in self._copies:
-            copy = TemporaryDirectory(prefix="preflight-")  # removed once it is forgotten
+                yield source.root / state.job_id
+                return
+        copy = self._copies.setdefault(manifest.version, _Copy())
+        copy.users += 1
+        try:
+            async with copy.lock:
+                if copy.folder is None:
+                    copy.folder = await self._copied(state)
+            yield Path(copy.folder.name)
+        finally:
+            copy.users -= 1
+            self._forget()
+
+    def _forget(self) -> None:
+        """Remove copies that nobody uses: those that could not be fetched, and the oldest beyond `MAX_MODELS`."""
+        for version, copy in [*self._copies.items()]:
+            if not copy.users and (copy.folder is None or len(self._copies) > MAX_MODELS):
+                del self._copies[version]
+                if copy.folder is not None:
+                    copy.folder.cleanup()
+
+    async def _copied(self, state: JobState) -> TemporaryDirectory[str]:
+        folder = TemporaryDirectory(prefix="preflight-")
+        try:
             for name in (MODEL, MANIFEST):
-                await self._fetch(state, name, Path(copy.name) / name)
-            self._copies[version] = copy
-            while len(self._copies) > MAX_MODELS:
-                self._copies.pop(next(iter(self._copies))).cleanup()
-        return Path(self._copies[version].name)
+                await self._fetch(state, name, Path(folder.name) / name)
+        except BaseException:
+            folder.cleanup()
+            raise
+        return folder
 
     async def _fetch(self, state: JobState, name: str, target: Path) -> None:
         file = await self._files.open(state, name)
