@@ -33,7 +33,7 @@ class DatasetChoice(ApiModel):
 
 
 class Expectation(ApiModel):
-    """What jobs like this one came to here; null: none has finished."""
+    """Results of earlier jobs like this one; null: no finished one was found."""
 
     seconds: Seconds | None = None
     """Median duration."""
@@ -120,7 +120,7 @@ def _start(overview: Overview) -> str:
 
 def _duration(found: Expectation) -> str:
     if found.seconds is None:
-        return "How long it takes is not known yet: no such job has finished here."
+        return "How long it takes is not known yet: no finished job like it was found."
     reached = "" if found.accuracy is None else f" and reached {found.accuracy:.2%}"
     many = "The last such job" if found.jobs == 1 else f"The last {found.jobs} such jobs"
     typical = "" if found.jobs == 1 else ", in the median"

@@ -4,7 +4,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from threading import RLock
 from typing import Final
@@ -174,16 +174,20 @@ class JobTable:
             return Found(dict(rows), self.counts(conditions))
 
     def finished_like(self, dataset: str, model: str, recipe: str | None, most: int) -> list[Ended]:
-        """Return the newest finished jobs of this data set, whatever its version, this network and this recipe."""
+        """Return the newest finished jobs of this data set, whatever its version, this network and this recipe.
+
+        None where it takes more than `SEARCH_SECONDS`: a form and a check do without an estimate.
+        """
         query = (
             "SELECT updated - started, accuracy, epochs FROM jobs "
             "WHERE status = 'finished' AND started IS NOT NULL AND updated IS NOT NULL AND "
             "(dataset = ? OR substr(dataset, 1, ?) = ?) AND model = ? AND recipe IS ? ORDER BY updated DESC LIMIT ?"
         )
         versions = f"{dataset.partition('@')[0]}@"
-        with self._lock, self._limited():
+        with self._lock, suppress(TooSlow), self._limited():
             rows = self._database.execute(query, [dataset, len(versions), versions, model, recipe, most]).fetchall()
             return [Ended(*row) for row in rows]
+        return []
 
     @contextmanager
     def _limited(self) -> Iterator[None]:

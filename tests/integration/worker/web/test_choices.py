@@ -29,8 +29,8 @@ def test_a_form_offers_what_the_workers_have(
     empty = service.ask("GET", "/v1/choices")
     assert (empty["datasets"], empty["models"]) == ([], [])
     assert check(service)[2].endswith(
-        "No worker is running, so it waits until one is started. How long it takes is not known yet: no such job has "
-        "finished here."
+        "No worker is running, so it waits until one is started. How long it takes is not known yet: no finished "
+        "job like it was found."
     )
     start_worker(environment={"PREFLIGHT_MAX_EPOCHS": "50"})
     wait_until(lambda: raw.hlen(keys.catalog("preflight")) > 3)
