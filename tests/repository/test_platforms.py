@@ -365,7 +365,8 @@ def test_every_selector_finds_the_pods_it_means() -> None:
 @pytest.fixture(scope="module")
 def exported() -> Mapping[str, frozenset[str]]:
     """Return name -> labels of every series that a scrape may show, by the code that writes it."""
-    snapshot = Snapshot(Overview(queue="q", depth=1, running=0, workers=()), totals={}, running=(), viewers=0)
+    overview = Overview(queue="q", depth=1, running=0, workers=(), jobs_per_hour=1.0)
+    snapshot = Snapshot(overview, totals={}, running=(), viewers=0)
     families = text_string_to_metric_families(exposition(snapshot).decode())
     return {sample.name: frozenset(sample.labels) for family in families for sample in family.samples}
 

@@ -59,8 +59,9 @@ class Snapshot(Collector):
         yield GaugeMetricFamily(
             "preflight_suspended", "1 while `rq suspend` keeps workers from taking jobs.", suspended
         )
-        hourly = self.overview.jobs_per_hour or 0.0
-        yield GaugeMetricFamily("preflight_jobs_per_hour", "Jobs that finished in the last hour.", hourly)
+        hourly = self.overview.jobs_per_hour  # None: no sample, since 0 would say that no job finishes
+        help_text = "Jobs that finish per hour: rate of the last hour, or of the shorter time that this process counts."
+        yield GaugeMetricFamily("preflight_jobs_per_hour", help_text, hourly)
         sharing = sum(1 for state in self.running if state.shared_with)
         yield GaugeMetricFamily("preflight_jobs_sharing", "Running jobs that share the processors of a host.", sharing)
         speed = sum(state.samples_per_s or 0.0 for state in self.running)
