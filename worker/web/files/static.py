@@ -12,6 +12,7 @@ from fastapi.responses import Response
 
 from worker.web.auth import page_policy
 from worker.web.files.bundle import INDEX, SCRIPT, bundle, inline_styles
+from worker.web.streams.compression import accepts_gzip
 
 PAGE: Final = Path(__file__).parents[1] / "page"
 FOR_EVER: Final = "public, max-age=31536000, immutable"
@@ -37,7 +38,7 @@ class StaticFile:
         """Return the file, compressed where the client accepts it; 304 where it has this version."""
         if request.headers.get("if-none-match") == self._headers["etag"]:
             return Response(status_code=304, headers=self._headers)
-        if "gzip" in request.headers.get("accept-encoding", ""):
+        if accepts_gzip(request.headers.get("accept-encoding", "")):
             return Response(self._compressed, headers={**self._headers, "content-encoding": "gzip"})
         return Response(self._content, headers=self._headers)
 

@@ -1,5 +1,6 @@
 """Compression: JSON and event streams in gzip, for clients that take it."""
 
+import re
 import zlib
 from typing import Final
 
@@ -13,6 +14,14 @@ GZIP: Final = 16
 MIN_BYTES: Final = 1000
 """Smallest answer that is compressed: a shorter one fits into one packet as it is."""
 LEVEL: Final = 4
+REFUSED: Final = re.compile(r"\s*q\s*=\s*0(\.0*)?\s*", re.IGNORECASE)
+"""Weight of a coding that the client does not accept (RFC 9110, 12.4.2)."""
+
+
+def accepts_gzip(header: str) -> bool:
+    """Whether an `accept-encoding` header names gzip, with a weight above 0."""
+    codings = (coding.partition(";") for coding in header.split(","))
+    return any(name.strip().lower() == "gzip" and not REFUSED.fullmatch(weight) for name, _, weight in codings)
 
 
 class Compression:
@@ -23,7 +32,7 @@ class Compression:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward the request; compress the response where that is of use."""
-        if scope["type"] == "http" and "gzip" in Headers(scope=scope).get("accept-encoding", ""):
+        if scope["type"] == "http" and accepts_gzip(Headers(scope=scope).get("accept-encoding", "")):
             await self._app(scope, receive, _Response(send).send)
         else:
             await self._app(scope, receive, send)

@@ -179,6 +179,7 @@ def test_a_file_is_sent_compressed_and_only_once() -> None:
     plain, packed = file.response(asked()), file.response(asked(accept_encoding="gzip, br"))
     assert plain.body == path.read_bytes() == gzip.decompress(bytes(packed.body))
     assert packed.headers["content-encoding"] == "gzip"
+    assert file.response(asked(accept_encoding="gzip;q=0")).body == plain.body
     assert plain.headers["content-type"] == "text/javascript; charset=utf-8"
     again = file.response(asked(if_none_match=plain.headers["etag"]))
     assert (again.status_code, again.body) == (304, b"")

@@ -30,8 +30,9 @@ def asked(response: Response, accepted: bytes = b"gzip, br") -> tuple[dict[bytes
     return dict(sent[0]["headers"]), [message["body"] for message in sent[1:]]
 
 
-def test_a_long_answer_is_compressed() -> None:
-    headers, (body,) = asked(JSONResponse(LONG))
+@pytest.mark.parametrize("accepted", [b"gzip, br", b"br;q=0,gzip;q=0.01", b"GZIP"])
+def test_a_long_answer_is_compressed(accepted: bytes) -> None:
+    headers, (body,) = asked(JSONResponse(LONG), accepted)
     assert (headers[b"content-encoding"], headers[b"vary"]) == (b"gzip", b"accept-encoding")
     assert b"content-length" not in headers
     assert len(body) < 200
@@ -39,7 +40,8 @@ def test_a_long_answer_is_compressed() -> None:
 
 
 @pytest.mark.parametrize(("response", "accepted"), [
-    (JSONResponse({"short": 1}), b"gzip"), (JSONResponse(LONG), b"br"),
+    (JSONResponse({"short": 1}), b"gzip"), (JSONResponse(LONG), b"br"), (JSONResponse(LONG), b"br, gzip;q=0"),
+    (JSONResponse(LONG), b"GZIP ; Q = 0.000"), (JSONResponse(LONG), b"xgzip"),
     (JSONResponse(LONG, headers={"etag": '"1"'}), b"gzip"), (Response(b"x" * 5000, media_type="image/png"), b"gzip"),
 ])  # fmt: skip
 def test_other_answers_stay_as_they_are(response: Response, accepted: bytes) -> None:
