@@ -76,9 +76,9 @@ def format_use(use: SampleUse) -> str:
     """Return a sample, and what refers to it."""
     lines = [f"sample {use.sample} of {use.dataset}, {printable(use.label)}, {use.side}; in {', '.join(use.versions)}"]
     for names, count, what in (
-        (use.active_jobs, use.active, "waiting or running on the data set; one that runs goes on with the sample"),
-        (use.trained_jobs, use.trained, "trained on the data set; the models keep what they have learned"),
-        (use.aliases, len(use.aliases), "names of models that were trained on it"),
+        (use.active_jobs, use.active, "waiting or running on a version that has it; one that runs uses it to its end"),
+        (use.trained_jobs, use.trained, "trained on a version that has it; the models keep what they have learned"),
+        (use.aliases, len(use.aliases), "names of models that were trained on such a version"),
         (use.elsewhere, len(use.elsewhere), "versions of other data sets have the picture, and keep it"),
     ):  # fmt: skip
         if count is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,14 +43,14 @@ class SampleUse(BaseModel):
     elsewhere: tuple[str, ...]
     """Versions of other data sets that have the picture, and that keep it."""
     active_jobs: tuple[str, ...]
-    """Jobs on the data set that wait or run; up to 20 are named."""
+    """Jobs that wait or run on a version with the picture, or on one that cannot be read; up to 20 are named."""
     active: int | None
     """Number of jobs that wait or run; null: Redis does not answer."""
     trained_jobs: tuple[str, ...]
-    """Finished jobs that were trained on the data set, whose models keep what they have learned."""
+    """Finished jobs that were trained on such a version, whose models keep what they have learned."""
     trained: int | None
     aliases: tuple[str, ...]
-    """Models with names that were trained on the data set."""
+    """Models with names that were trained on such a version."""
 
 
 def sample_use(reference: str, sample: int, settings: Settings) -> SampleUse:
@@ -70,18 +70,22 @@ def sample_use(reference: str, sample: int, settings: Settings) -> SampleUse:
     row = read_rows(catalog, version)[sample]
     own: list[str] = []
     others: list[str] = []
+    without: set[int] = set()
     for each in catalog.versions():
-        if _holds(catalog, each, wanted, fetch):
+        holds = _holds(catalog, each, wanted, fetch)
+        if holds:
             (own if each.name == version.name else others).append(each.reference)
+        elif holds is False and each.name == version.name:
+            without.add(each.version)
     active, trained = (
-        _jobs(version.name, catalog, settings, statuses) for statuses in (ACTIVE_STATUSES, ("finished",))
+        _jobs(version.name, catalog, settings, statuses, without) for statuses in (ACTIVE_STATUSES, ("finished",))
     )
     return SampleUse(
         dataset=version.reference, sha256=version.sha256, sample=sample, label=version.classes[int(row["label"])].name,
         side=SIDES[int(row["side"])], versions=tuple(own), elsewhere=tuple(others[:MOST_NAMED]),
         active_jobs=tuple(active or ())[:MOST_NAMED], active=None if active is None else len(active),
         trained_jobs=tuple(trained or ())[:MOST_NAMED], trained=None if trained is None else len(trained),
-        aliases=_aliases(version.name, settings),
+        aliases=_aliases(version.name, settings, without),
     )  # fmt: skip
 
 
@@ -132,31 +136,36 @@ def erase_local(asked: Erasure, settings: Settings, check: Callable[[], None] = 
     )
 
 
-def _holds(catalog: Catalog, version: Version, wanted: Sequence[Erased], fetch: Callable[[Version], None]) -> bool:
-    """Whether a version has one of these pictures; False where the rows of its samples cannot be read."""
+def _holds(
+    catalog: Catalog, version: Version, wanted: Sequence[Erased], fetch: Callable[[Version], None]
+) -> bool | None:
+    """Whether a version has one of these pictures; None where the rows of its samples cannot be read."""
     try:
         fetch(version)
         return bool(is_erased(read_rows(catalog, version), wanted).any())
     except DatasetError:
-        return False
+        return None
 
 
-def _jobs(name: str, catalog: Catalog, settings: Settings, statuses: Sequence[Status]) -> list[str] | None:
-    """Return the ids of jobs on a data set; None where Redis does not answer."""
+def _jobs(
+    name: str, catalog: Catalog, settings: Settings, statuses: Sequence[Status], without: Collection[int]
+) -> list[str] | None:
+    """Return the ids of jobs on a data set, except on versions `without` the picture; None: Redis does not answer."""
     try:
-        return jobs_that_need(Reference(name, None), catalog, settings, statuses)
+        return jobs_that_need(Reference(name, None), catalog, settings, statuses, without)
     except (RedisError, OSError):
         return None
 
 
-def _aliases(name: str, settings: Settings) -> tuple[str, ...]:
-    """Return the names of models that were trained on a data set."""
+def _aliases(name: str, settings: Settings, without: Collection[int]) -> tuple[str, ...]:
+    """Return the names of models that were trained on a data set, except on versions `without` the picture."""
     store, found = open_store(settings), []
     for alias in store.names():
         try:
             trained_on = store.alias(alias).current.dataset
         except PreflightError:  # a damaged one
             continue
-        if trained_on.partition("@")[0] == name:
+        trained_name, _, number = trained_on.partition("@")
+        if trained_name == name and number not in map(str, without):
             found.append(alias)
     return tuple(found)

@@ -164,9 +164,10 @@ def remove_local(reference: str, settings: Settings, *, force: bool) -> list[Ver
 
 
 def jobs_that_need(
-    asked: Reference, catalog: Catalog, settings: Settings, statuses: Collection[Status] = ACTIVE_STATUSES
-) -> list[str]:
-    """Return the ids of jobs that name a version, or a name or alias of it; raises `RedisError`."""
+    asked: Reference, catalog: Catalog, settings: Settings, statuses: Collection[Status] = ACTIVE_STATUSES,
+    but: Collection[int] = (),
+) -> list[str]:  # fmt: skip
+    """Return the ids of jobs that name a version, or a name or alias of it, `but` of some; raises `RedisError`."""
     key = settings.signing_key
     client = Client(
         settings.redis_url, queue=settings.queue, signing_key=None if key is None else key.get_secret_value()
@@ -189,6 +190,7 @@ def jobs_that_need(
         numbers = catalog.numbers(meant.name)
         version = meant.version or (numbers[-1] if numbers else None)
         is_alias_itself = asked.name in aliases and asked.name == needed.name
-        if is_alias_itself or (asked.name == meant.name and asked.version in (None, version)):
+        is_asked = asked.name == meant.name and asked.version in (None, version) and version not in but
+        if is_alias_itself or is_asked:
             found.append(state.job_id)
     return found

@@ -14,8 +14,10 @@ from support.worker.services import StartWorker, wait_for, wait_until
 from preflight import Client, TrainJob
 from training.catalog.catalog import Catalog
 from training.data.dataset_store import map_images
+from training.importing.revision import revise
 from worker.config.settings import Settings
 from worker.imports.records import ENDED, ImportState
+from worker.jobs.local.erasing import sample_use
 
 
 @pytest.fixture
@@ -88,6 +90,20 @@ def test_a_sample_is_deleted_beside_a_job_that_reads_it(
 
     wait_until(lambda: holders() == [catalog.find("other").sha256], 60)
     assert service.ask("GET", "/v1/datasets/photos/samples/3")["trained_jobs"] == ["a"]
+
+
+def test_only_jobs_on_versions_with_the_picture_refer_to_it(settings: Settings, client: Client, tmp_path: Path) -> None:
+    """And those on a version that was removed: nobody knows its pictures any more."""
+    imported(settings.data_dir, save_tree(tmp_path / "photos", 8), "photos")
+    catalog = Catalog(settings.data_dir)
+    revise(catalog, "photos@1", {3: None}, "ada")
+    revise(catalog, "photos@2", {4: None}, "ada")
+    for dataset in ("photos@1", "photos@2", "photos@3", "photos"):
+        client.enqueue(TrainJob(type="preflight.train.v1", dataset=dataset, job_id=dataset.replace("@", "-")))
+    assert sample_use("photos@1", 3, settings).active_jobs == ("photos-1",)
+    assert sample_use("photos@1", 0, settings).active == 4
+    catalog.remove("photos@2")
+    assert {*sample_use("photos@1", 3, settings).active_jobs} == {"photos-1", "photos-2"}
 
 
 def test_duplicates_by_pages_and_samples_by_numbers(service: Service, settings: Settings, tmp_path: Path) -> None:

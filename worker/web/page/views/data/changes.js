@@ -132,9 +132,9 @@ function referring({ active, active_jobs: jobs, trained, trained_jobs: models, a
   const named = (names, count) => `${names.join(", ")}${count > names.length ? ", …" : ""}`;
   return [
     (active ?? trained) === null && "Which jobs use it is not known: Redis does not answer.",
-    active && `${pluralize(active, "job")} on this data set ${active === 1 ? "waits or runs" : "wait or run"}: ${named(jobs, active)}. One that runs goes on with the picture.`,
-    trained && `${pluralize(trained, "finished job")} trained on it: ${named(models, trained)}. The models keep what they have learned.`,
-    aliases.length && `Models with a name that were trained on it: ${aliases.join(", ")}.`,
+    active && `${pluralize(active, "job")} on a version with this picture ${active === 1 ? "waits or runs" : "wait or run"}: ${named(jobs, active)}. A running job uses it until it ends.`,
+    trained && `${pluralize(trained, "finished job")} trained on such a version: ${named(models, trained)}. The models keep what they have learned.`,
+    aliases.length && `Models with a name that were trained on such a version: ${aliases.join(", ")}.`,
     elsewhere.length && `Other data sets have the same picture, and keep it: ${elsewhere.join(", ")}.`,
   ].filter(Boolean);
 }
