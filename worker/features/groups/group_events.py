@@ -82,11 +82,11 @@ class GroupEvents:
             f"{found.speedup:.2f} times as fast as {self.leader} alone"
         )
         if found.pays:
-            verdict = "the group goes on"
+            verdict = "the group continues"
         elif kept:
-            verdict = f"the group goes on, as the job demands {demanded}" if demanded > 1 else "slow members leave"
+            verdict = f"the group continues, as the job demands {demanded}" if demanded > 1 else "slow members leave"
         else:
-            verdict = f"less than {LEAST_SPEEDUP}, so that it goes on alone"
+            verdict = f"less than {LEAST_SPEEDUP}, so {self.leader} continues alone"
         self.context.emit("group_measured", {
             "workers": len(ranks), "members": [*ranks], "speeds": [*speeds],
             "alone_samples_per_s": found.alone_samples_per_s, "group_samples_per_s": found.group_samples_per_s,

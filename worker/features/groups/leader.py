@@ -112,7 +112,7 @@ class Leader(Group):
             self.give_up(f"{error.message}")
         if not goes_on_alone(error, self.request.least, seated=self._seated):
             return False
-        self.context.warn(f"the group has failed: {error.message}; this worker goes on alone")
+        self.context.warn(f"the group has failed: {error.message}; this worker continues alone")
         self._dismiss_all("the group has failed")
         return True
 
@@ -169,7 +169,7 @@ class Leader(Group):
 
     def _refuse(self, name: str, why: str) -> None:
         """Dismiss a member for the whole attempt, with a warning that says why."""
-        self.context.warn(f"worker {name} does not train along: {why}")
+        self.context.warn(f"worker {name} does not train with the group: {why}")
         self.roster.refused.add(name)
         self._dismiss(name, why, "refused")
 

@@ -95,7 +95,7 @@ class Member:
             Interrupted: the worker was asked to stop.
         """
         log = structlog.get_logger("preflight")
-        log.info("seat_taken", message=f"this worker sits down to train along with {self.request.leader}")
+        log.info("seat_taken", message=f"this worker joins the group of {self.request.leader}")
         try:
             self._train_along(self._prepare())
         except Dismissed as end:

@@ -98,7 +98,7 @@ def test_blocked_ports_are_named_and_the_leader_goes_on_alone(
     workers = start_pair(client, start_worker, hosts, {}, {})
     events = assert_ended_well(client, connection, workers)
     (warning,) = warnings(events)
-    assert "does not train along" in warning
+    assert "does not train with the group" in warning
     assert "open all ports between workers" in warning
     assert formed(events) == []
 

@@ -153,7 +153,7 @@ def test_one_that_differs_is_named_and_refused(tmp_path: Path) -> None:
     gather(stage.leader, 0.0)
     stage.leader.lead()
     (warning,) = stage.sink.only_warnings
-    assert "worker b does not train along: it has torch 2.14 instead of 2.15" in warning
+    assert "worker b does not train with the group: it has torch 2.14 instead of 2.15" in warning
     assert [(one.worker, one.verdict) for one in stage.seats.given] == [("b", "refused")]
     assert [*stage.seats.members] == ["a"]
 
@@ -191,8 +191,11 @@ def test_a_group_that_does_not_pay_is_let_go(tmp_path: Path) -> None:
             "group_measured", alone_samples_per_s=100.0, group_samples_per_s=50.0, speedup=0.5,
             speeds={"w": 100.0, "a": 25.0}, slow=["a"],
         )  # fmt: skip
-    assert "worker a does not train along: it is too slow for the others: 25 samples/s alone" in stage.sink.warnings[0]
-    assert [event.kept for event in stage.sink.events if isinstance(event, GroupMeasured)] == [False]
+    warning = stage.sink.warnings[0]
+    assert "worker a does not train with the group: it is too slow for the others: 25 samples/s alone" in warning
+    (measured,) = (event for event in stage.sink.events if isinstance(event, GroupMeasured))
+    assert not measured.kept
+    assert measured.message.endswith("0.50 times as fast as w alone; less than 1.15, so w continues alone")
     assert stage.seats.members == {}
     assert stage.seats.offers[-1] == ""
     assert stage.leader.seat() is None
@@ -202,7 +205,7 @@ def test_a_leader_goes_on_alone_after_its_group_has_failed(tmp_path: Path) -> No
     stage = staged(tmp_path, 1, 2, "a")
     stage.form()
     assert stage.leader.survives(ChildFailed("its address cannot be bound"))
-    assert "its address cannot be bound; this worker goes on alone" in stage.sink.warnings[-1]
+    assert "its address cannot be bound; this worker continues alone" in stage.sink.warnings[-1]
     assert stage.seats.members == {}
     assert stage.leader.seat() is None
     assert not stage.leader.survives(ChildFailed("again"))  # this is no matter of a group any more
