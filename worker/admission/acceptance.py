@@ -39,7 +39,7 @@ def accept_once(connection: Redis, job: UntrustedJob, job_id: str, signed: tuple
         args=[signature, job.id, signed_at, settings.signature_seconds, MAX_CLOCK_AHEAD, _ttl(settings)],
     )  # fmt: skip
     if answer in REPLAYED:
-        raise Replayed(f"the signed message {REPLAYED[answer]}, and serves once; sign the job anew", field="signature")
+        raise Replayed(f"the signed message {REPLAYED[answer]}, and serves once; sign the job again", field="signature")
     if answer == "ahead":
         raise InvalidConfig(
             f"signed_at is {signed_at}, {signed_at - now} s ahead of this worker's clock, but may be "
@@ -49,7 +49,7 @@ def accept_once(connection: Redis, job: UntrustedJob, job_id: str, signed: tuple
     if answer != "accepted":
         raise InvalidConfig(
             f"the job was signed {now - signed_at} s ago, but this worker takes it at most "
-            f"{settings.signature_seconds} s after that (PREFLIGHT_SIGNATURE_SECONDS); sign it anew",
+            f"{settings.signature_seconds} s after that (PREFLIGHT_SIGNATURE_SECONDS); sign it again",
             field="signature",
         )
 

@@ -51,7 +51,8 @@ class Standby:
         try:
             self.server.start()
         except OSError as error:
-            self._log.warning("standby_failed", message=f"no process could be started ({error.strerror}); jobs go on")
+            message = f"no process could be started ({error.strerror}); jobs run without it"
+            self._log.warning("standby_failed", message=message)
 
     def prepare_idle(self) -> None:
         """Start the server for a job that may come, unless `step` would release it again."""

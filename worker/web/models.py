@@ -121,7 +121,7 @@ class NamedModels(ApiModel):
 
 
 class ChangeAlias(ApiModel):
-    """Who changes an alias, and why."""
+    """A change of an alias: its author and the reason."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -132,7 +132,7 @@ class ChangeAlias(ApiModel):
 
 
 class PromoteModel(ChangeAlias):
-    """Which job's model an alias is to point to."""
+    """A change that points an alias to the model of a finished job."""
 
     job_id: JobId
 
@@ -214,7 +214,7 @@ class Ready(ApiModel):
 
 
 class Advice(ApiModel):
-    """What the runbook says of a reason of failures."""
+    """The runbook's advice on a failure reason."""
 
     reason: str
     text: str

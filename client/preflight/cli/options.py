@@ -137,7 +137,7 @@ def job_options(function: Callable[P, T]) -> Callable[P, T]:
         click.option("--profile", cls=FieldOption, is_flag=True, default=None,
                      help="Measure the time of each phase of a step."),
         click.option("--trace", cls=FieldOption, is_flag=True, default=None,
-                     help="Save a trace of a few steps beside the model, for Perfetto or Chrome."),
+                     help="Save a trace of a few steps next to the model, for Perfetto or Chrome."),
         click.option("--onnx", cls=FieldOption, is_flag=True, default=None, help="Also save the model as ONNX."),
     ]  # fmt: skip
     for option in reversed(options):

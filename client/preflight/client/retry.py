@@ -77,12 +77,12 @@ def _require_accepted(queue: Queue, job: UntrustedJob, record: JobRecord, signin
     except InvalidConfig as error:
         raise CannotRetry(
             f"the request of job {record.job_id!r} in Redis is not the one that was signed, with its limits, under "
-            "this service's key; enqueue it anew",
+            "this service's key; enqueue it again",
             field="signature",
         ) from error
     if not _is_known(queue.connection, keys.accepted(record.job_id), signature, signed_at):
         raise CannotRetry(
-            f"the request of job {record.job_id!r} in Redis is not the last one that was signed; enqueue it anew",
+            f"the request of job {record.job_id!r} in Redis is not the last one that was signed; enqueue it again",
             field="signature",
         )
 

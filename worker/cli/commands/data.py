@@ -71,7 +71,7 @@ def add(name: str, source: str, as_json: bool, **asked: object) -> None:
     try:
         version, is_new = import_local(Asked(name, source, options), settings, _teller(as_json))
     except KeyboardInterrupt:
-        click.echo("the same command goes on with what was read", err=True)
+        click.echo("the same command resumes the import", err=True)
         raise
     except DatasetError as error:
         raise InvalidConfig(error.message, field=error.field) from error

@@ -52,7 +52,7 @@ def train(as_json: bool, **options: object) -> None:
 @click.command(cls=JobCommand)
 @job_options
 @click.option("--steps", default="100", metavar="N", show_default=True, help="Steps to measure.")
-@click.option("--warm-up", default="10", metavar="N", show_default=True, help="Steps before them, told apart.")
+@click.option("--warm-up", default="10", metavar="N", show_default=True, help="Steps before them, shown separately.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def profile(steps: str, warm_up: str, as_json: bool, **options: object) -> None:
     """Measure where the time of a training step goes, without Redis.
@@ -111,7 +111,7 @@ def predict(model: str, images: tuple[Path, ...], as_json: bool) -> None:
 
 @click.command()
 @click.argument("artifact", type=click.Path(path_type=Path))
-@click.option("--onnx", "target", type=click.Path(path_type=Path), metavar="FILE", help="Default: beside the model.")
+@click.option("--onnx", "target", type=click.Path(path_type=Path), metavar="FILE", help="Default: next to the model.")
 def export(artifact: Path, target: Path | None) -> None:
     """Export a model as ONNX and verify it.
 

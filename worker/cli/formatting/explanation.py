@@ -139,7 +139,7 @@ def _confirmation(finding: CalibrationResult) -> str:
     proven = "proven" if not finding.doubt else "taken, and measured again after an hour"
     proven = proven if found.proven else "not proven faster, your own plan stays"
     speed = confirmed_speed(found, finding.doubt)
-    return f"{speed} beside your plan {proof(found.fresh_process)}, {plural(found.pairs, 'pair')}: {proven}"
+    return f"{speed} compared with your plan {proof(found.fresh_process)}, {plural(found.pairs, 'pair')}: {proven}"
 
 
 def _advice(advice: BatchAdvice) -> Iterator[str]:

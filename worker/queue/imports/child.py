@@ -56,7 +56,7 @@ INSTEAD: Final = {
     )
 }  # fmt: skip
 """Remedy where a process with limited memory cannot do the work, by kind of import."""
-PAUSED: Final = "the worker stopped; the import goes on where it was"
+PAUSED: Final = "the worker stopped; the import resumes where it was"
 
 
 class Superseded(Exception):

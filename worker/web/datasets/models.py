@@ -50,7 +50,7 @@ class Dataset(ApiModel):
 
 
 class Datasets(ApiModel):
-    """What was imported, what is being imported, and what may still be."""
+    """Imported data sets, open imports, and the room for further ones."""
 
     datasets: tuple[Dataset, ...]
     imports: tuple[ImportState, ...]

@@ -56,7 +56,7 @@ class RecipeChoice(ApiModel):
 
 
 class Choices(ApiModel):
-    """What a job can name; nothing where no worker has said what it has."""
+    """The names that a job can use; empty until a worker has published those that it has."""
 
     datasets: tuple[DatasetChoice, ...]
     models: tuple[Label, ...]
@@ -64,7 +64,7 @@ class Choices(ApiModel):
 
 
 class Forecast(ApiModel):
-    """What a job would do, were it enqueued now."""
+    """Forecast of a job that would be enqueued now."""
 
     message: str
     """What is trained, when it starts, and how long it takes."""

@@ -14,7 +14,7 @@ class Curve(ApiModel):
 
 
 class ComparedJob(ApiModel):
-    """A job beside others."""
+    """A job of a comparison."""
 
     state: JobState
     result: TrainResult | None = None

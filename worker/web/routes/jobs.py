@@ -62,7 +62,7 @@ class JobRoutes:
         state = require_job(self._client, job_id)
         found = self._client.request(job_id)
         if found is None:
-            message = f"the request of job {state.job_id!r} is not in Redis any more; enter it anew"
+            message = f"the request of job {state.job_id!r} is not in Redis any more; enter it again"
             raise ApiError(404, "unknown_request", message)
         return found
 

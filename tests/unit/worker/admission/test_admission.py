@@ -157,7 +157,7 @@ def test_a_message_serves_one_rq_id(connection: Redis, signing: Settings) -> Non
     admit(signed("first", ago=50), connection, signing)
     copied = refusal(signed("second", ago=50), connection, signing_key=KEY)
     assert isinstance(copied, Replayed)
-    assert "was taken before under another RQ id, and serves once; sign the job anew" in copied.message
+    assert "was taken before under another RQ id, and serves once; sign the job again" in copied.message
     admit(signed("first", ago=50), connection, signing)
 
 

@@ -134,7 +134,7 @@ def test_explain_prints_everything() -> None:
         "1.70x  1.62-1.74  21,760", "above 85% of 1,024",
         "Batch 512 would fit (410 MiB of 1,024) and train 1.7 times as many samples a second; it changes what is "
         "learned, so it is yours to choose.",
-        "2.02x (1.93x to 2.11x) beside your plan", "4.3 s an epoch (4.1 to 4.5)", "confidence   high",
+        "2.02x (1.93x to 2.11x) compared with your plan", "4.3 s an epoch (4.1 to 4.5)", "confidence   high",
         "confirmed    bfloat16, channels_last, tcmalloc  2.02x",
         "took         nothing now; 18.2 s when it was measured, of them 1.30 s to start processes and import torch",
     ):  # fmt: skip

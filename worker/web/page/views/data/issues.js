@@ -62,7 +62,7 @@ export class IssuePanel {
 
   async #start(cost) {
     const parts = [
-      h("p", `A worker trains a small network twice: ${roughly(cost)} with two idle processors, more beside a job.`),
+      h("p", `A worker trains a small network twice: ${roughly(cost)} with two idle processors, more while a job runs.`),
       h("p", "The measured time is shown once it runs. It can be cancelled, and nothing is changed."),
     ];
     if (!(await confirmDialog("Look for wrong labels?", parts, { yes: "Start", no: "Cancel" }))) return;
