@@ -40,10 +40,13 @@ def measure_own_plan(run: SearchRun, memory: Memory) -> tuple[Plan, Memory]:
     run.records.attempt(run.own)
     try:
         hopeless = is_outpaced(run, run.own, run.evidence[default].step_s, deadline)
+        if not hopeless:
+            _measure_own(run)
     except (WorkerLost, PlanFailed) as error:
         run.records.mark_ok(run.own)
         if isinstance(error, PlanFailed) or not error.late:
             run.evidence.pop(run.own, None)
+            run.backend.limit(run.task.seconds + OVERDUE)
             return measure_baseline(run, memory)
         hopeless = True
         if run.own not in run.evidence:  # its first two steps did not end in time
@@ -81,10 +84,14 @@ def _default_name(run: SearchRun, default: Plan) -> str:
     return f"{threads}, as others hold processors"
 
 
-def _race_own(run: SearchRun, default: Plan, memory: Memory, began: float) -> Plan:
+def _measure_own(run: SearchRun) -> None:
+    """Measure the user's own plan as long as any plan of a race; raises `WorkerLost` and `PlanFailed`."""
     step_s = run.evidence[run.own].step_s
     run.backend.limit(run.task.seconds + OVERDUE)
     measure(run, run.own, steps_of_race(run, step_s), like_s=step_s)
     validate(run, run.own)
+
+
+def _race_own(run: SearchRun, default: Plan, memory: Memory, began: float) -> Plan:
     record_own(run, memory, began)
     return default if evaluate(run, "default", run.own, default) else run.own

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from support.calibration.simulated import MIB, OWN, Memoryless, Simulated, even, usual
 
+from calibration.measure.backend import WorkerLost
 from calibration.races.outpacing import HOPELESS
 from calibration.result import CalibrationResult, Trial
 from calibration.search.own_plan import OWN_SECONDS
@@ -87,6 +88,23 @@ def test_an_own_plan_that_is_not_hopeless_is_raced() -> None:
     assert finding.plan.threads == 1
     assert of(finding, OWN).verdict in ("lost", "dropped")
     assert lab.asked[0][0] == OWN
+
+
+@pytest.mark.parametrize("own", [OWN, replace(OWN, threads=1), MANY])
+def test_a_process_that_is_killed_at_any_moment_costs_no_calibration(own: Plan) -> None:
+    """Whatever is measured when one process is lost: there is a plan in the end."""
+
+    def search_with_loss(at: int) -> int:
+        lab = Simulated(starting=0.1)
+        lab.fails = lambda _: WorkerLost("it was killed (signal 9)") if len(lab.ran) == at else None
+        finding = found(lab, replace(TASK, own=own, epochs=30, shares=True))
+        assert finding.prediction.epoch_s > 0
+        return len(lab.ran)
+
+    count = search_with_loss(0)
+    assert count > 20
+    for at in range(1, count + 1):
+        search_with_loss(at)
 
 
 def test_an_own_plan_that_hangs_is_ended() -> None:
