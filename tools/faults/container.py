@@ -12,6 +12,7 @@ from typing import Final
 import psutil
 
 from training.process.fork_server import main as fork_server_main
+from worker.queue.service import COMPANION
 
 LOOK_EVERY: Final = 0.02
 
@@ -83,10 +84,9 @@ class Container:
     @property
     def companions(self) -> list[psutil.Process]:
         """Workers that this one started to run jobs at the same time, and their fork servers; they stay for a while."""
-        servers = [process for process in self.tree[1:] if is_standby(process)]
-        parents = {parent for process in servers if (parent := _parent_id(process)) is not None}
-        workers = [process for process in self._children if process.pid in parents]
+        workers = [process for process in self._children if _name(process) == COMPANION]
         pids = {process.pid for process in workers}
+        servers = (process for process in self.tree[1:] if is_standby(process))
         return [*workers, *(process for process in servers if _parent_id(process) in pids)]
 
     @property
@@ -110,6 +110,14 @@ def _parent_id(process: psutil.Process) -> int | None:
         return process.ppid()
     except psutil.Error:
         return None
+
+
+def _name(process: psutil.Process) -> str:
+    """Return the name of a process; empty for one that has just ended."""
+    try:
+        return process.name()
+    except psutil.Error:
+        return ""
 
 
 def _is_server(process: psutil.Process) -> bool:

@@ -15,6 +15,7 @@ from rq.serializers import JSONSerializer
 
 from preflight.container.resources import detect
 from preflight.redis.retry import PERMANENT_ERRORS, retry_until_available
+from training.process.child_main import set_process_name
 from training.process.interrupts import STOP_SIGNALS
 from training.system.requirements import explain_missing_bytecode, require_training_packages
 from worker.broker.connect import RedisUnreachable, connect
@@ -29,6 +30,8 @@ from worker.state.paths import require_writable
 from worker.state.signals import FORWARDED
 from worker.state.worker_lock import WorkerLock
 
+COMPANION: Final = "companion"
+"""Name of a companion's process in ps and top."""
 DIRECTORY_VARIABLES: Final = {
     "artifact_dir": "PREFLIGHT_ARTIFACT_DIR", "state_dir": "PREFLIGHT_STATE_DIR", "cache_dir": "PREFLIGHT_CACHE_DIR",
 }  # fmt: skip
@@ -68,6 +71,7 @@ def serve(settings: Settings, *, burst: bool = False, with_scheduler: bool = Tru
 
 def _run_companion(settings: Settings, standby: Standby, *, burst: bool, with_scheduler: bool) -> None:
     """Run a worker in a fork of the one that has `standby`, until it is not needed any more."""
+    set_process_name(COMPANION)
     signal.signal(FORWARDED, signal.getsignal(signal.SIGTERM))  # until the worker has its handlers
     _run_worker(settings, connect(settings), burst=burst, with_scheduler=with_scheduler, companion_of=standby)
 
