@@ -62,7 +62,7 @@ def test_a_sample_is_deleted_beside_a_job_that_reads_it(
     catalog = Catalog(settings.data_dir)
     imported(settings.data_dir, tmp_path / "photos", "other", test=0.4)
     picture = map_images(catalog.store(version.sha256))[0][3].tobytes()
-    job = {"type": "preflight.train.v1", "dataset": "photos", "job_id": "a", "calibrate": False, "epochs": 100,
+    job = {"type": "preflight.train.v1", "dataset": "photos", "job_id": "a", "calibrate": False, "epochs": 400,
            "plan": {"threads": 1}}  # fmt: skip
     client.enqueue(TrainJob.model_validate(job, strict=True))
     start_worker()
