@@ -3,8 +3,8 @@
     python -m tools.bench.packing [PART ...] [--minutes N]
     python -m tools.bench.packing simulate
 
-A worker starts with empty directories, so that the first job of each kind calibrates. `cnn`, `fast`, `resnet18`,
-`mixed` and `lone` take six minutes each, `freed` one, `memory` twenty.
+A worker starts with empty directories, so that the first job of each kind calibrates. `cnn` and `mixed` take 20 minutes
+each, `resnet18` 40, `fast` and `lone` four, `freed` two, each of `memory-1`, `memory-2` and `memory-4` ten.
 """
 
 import statistics
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from tools.bench.packing.memory import memory
+from tools.bench.packing.memory import GIBIBYTES, memory
 from tools.bench.packing.scene import JOBS, ended, enqueue, events, failures, workers
 from tools.bench.packing.simulated import simulate
 from tools.bench.pieces import Bench, Row
@@ -112,7 +112,10 @@ def _ratios(hourly: Mapping[str, list[float]], side: str, beside: str) -> list[f
 
 BENCH: Final = Bench(
     name="packing", command="python -m tools.bench.packing", leaves_out="nothing: from the start to the last job's end",
-    parts={**{name: partial(mix, name) for name in MIXES}, "lone": lone, "freed": freed, "memory": memory},
+    parts={
+        **{name: partial(mix, name) for name in MIXES}, "lone": lone, "freed": freed,
+        **{f"memory-{size}": partial(memory, size) for size in GIBIBYTES},
+    },
 )  # fmt: skip
 
 

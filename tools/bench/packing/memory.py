@@ -19,13 +19,9 @@ KINDS: Final = (("mnist", "cnn", 20_000), ("digits", "resnet18", 2_000))
 BATCHES: Final = (64, 256, 1024)
 
 
-def memory() -> list[Row]:
-    """Return a row for each size: of all mixes every third one."""
-    return [_inside(size, range(place, MIXES, len(GIBIBYTES))) for place, size in enumerate(GIBIBYTES)]
-
-
-def _inside(size: int, mixes: range) -> Row:
-    """Have one worker train the mixes, one after the other."""
+def memory(size: int) -> list[Row]:
+    """Have one worker in `size` GiB train every third mix, one after the other; return its row."""
+    mixes = range(GIBIBYTES.index(size), MIXES, len(GIBIBYTES))
     count = shared = failed = out_of_memory = 0
     with (
         container(detect().cores, size << 30) as box,
@@ -41,11 +37,11 @@ def _inside(size: int, mixes: range) -> Row:
             out_of_memory += sum("out_of_memory" in each for each in kinds)
             print(f"{size} GiB, mix {number}: {len(jobs)} jobs, {box.kills()} kills so far", flush=True)
         kills = box.kills()
-    return (
+    return [(
         f"kills for memory, {len(mixes)} random mixes in {size} GiB", f"{kills:,}",
         f"{count} jobs, {shared} beside another; {failed} failed, {out_of_memory} told that memory ran out", "none",
         judged(kills == failed == out_of_memory == 0),
-    )  # fmt: skip
+    )]  # fmt: skip
 
 
 def _mix(number: int) -> list[dict[str, JsonValue]]:
