@@ -7,8 +7,9 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +38,9 @@ LABEL_COLUMNS: Final = ("label", "class", "choice", "category", "target", "y", "
 SPLIT_COLUMNS: Final = ("split", "set", "subset", "usage")
 LARGEST_TABLE: Final = 1 << 30
 """Most bytes of a table."""
+HEAD: Final = 64 << 10
+"""Bytes at the start of a table in which its columns are found."""
+SPACE: Final = re.compile(r"\s*")
 UPLOAD: Final = re.compile(r"^[0-9a-f]{8}-")
 """Prefix that Label Studio puts before the name of a file."""
 
@@ -71,12 +75,12 @@ def find_table(root: Path) -> Path | None:
 
 
 def _names_files(path: Path) -> bool:
-    """Whether the first row of a table names a picture and its class."""
+    """Whether a table has columns for a picture and its class."""
     try:
-        first = next(iter(_rows(path, 64 << 10)), None)
-        return first is not None and _columns(first[1], None) is not None
-    except (ValueError, OSError):
+        names, _ = _opened(path, HEAD)
+    except (ValueError, RecursionError, OSError):
         return False
+    return _has_both(names)
 
 
 def read_table(root: Path, path: Path, options: Options) -> Source:
@@ -88,22 +92,23 @@ def read_table(root: Path, path: Path, options: Options) -> Source:
     listing = Listing()
     walk(str(root), "", listing)
     where = Places(listing.files)
-    table, columns = Table(), None
+    table = Table()
     try:
-        for line, row in _rows(path, LARGEST_TABLE):
-            columns = columns or _columns(row, options.group)
-            if columns is None:
-                raise refuse(
-                    f"{path.name} has the columns {', '.join(row)[:200]}, of which none names the picture and its "
-                    f"class; name them file and label"
-                )
+        header, rows = _opened(path, LARGEST_TABLE)
+        columns = _columns(header, options.group, path.name)
+        for line, row in rows:
             _add(table, row, columns, where, f"{path.name}, line {line}")
     except (ValueError, RecursionError) as error:
-        raise refuse(f"{path.name} cannot be read as a table ({str(error)[:200]}); save it as UTF-8") from error
+        remedy = "save it as UTF-8" if isinstance(error, UnicodeError) else "correct it"
+        raise refuse(f"{path.name} cannot be read as a table ({str(error)[:200]}); {remedy}") from error
     except OSError as error:
         raise refuse(f"{path} cannot be read ({error.strerror})") from error
     if not table.files:
-        raise refuse(f"{path.name} names no picture that lies in {root}")
+        why = "".join(
+            f" ({count:,}: {reason}, {table.examples[reason][0]} first)"
+            for reason, count in table.refused.most_common(1)
+        )
+        raise refuse(f"{path.name} has no row that can be used{why}; correct it")
     check_samples(len(table.files))
     names = in_order(table.labels)
     check_classes(names)
@@ -132,23 +137,38 @@ class Columns:
     group: str | None
 
 
-def _columns(row: Row, group: str | None) -> Columns | None:
-    """Return the columns of a table; raises `DatasetError` where that of the groups is missing."""
-    lower = {name.strip().lower(): name for name in row}
-    file = next((lower[name] for name in FILE_COLUMNS if name in lower), None)
-    label = next((lower[name] for name in LABEL_COLUMNS if name in lower), None)
-    if file is None or label is None:
-        return None
-    if group is not None and group not in row:
-        raise refuse(f"--group is {group!r}, but the columns are {', '.join(row)[:200]}; name one of them", "group")
-    return Columns(file, label, next((lower[name] for name in SPLIT_COLUMNS if name in lower), None), group)
+def _has_both(names: Iterable[str]) -> bool:
+    """Whether there are columns for the picture and for its class."""
+    lower = {name.strip().lower() for name in names}
+    return not lower.isdisjoint(FILE_COLUMNS) and not lower.isdisjoint(LABEL_COLUMNS)
 
 
-def _add(table: Table, row: Row, columns: Columns, where: Places, line: str) -> None:
-    name, label = row.get(columns.file, "").strip(), row.get(columns.label, "").strip()
-    if None in row or not name or columns.label not in row:
+def _columns(names: list[str], group: str | None, where: str) -> Columns:
+    """Return the columns of a table; raises `DatasetError` where one is missing, or is there twice."""
+    shown = ", ".join(names)[:200]
+    if not _has_both(names):
+        raise refuse(
+            f"{where} has the columns {shown}, of which none names the picture and its class; name them file and label"
+        )
+    if group is not None and group not in names:
+        raise refuse(f"--group is {group!r}, but the columns are {shown}; name one of them", "group")
+    lower = [name.strip().lower() for name in names]
+    read = [
+        names[lower.index(found)] if (found := next((name for name in known if name in lower), None)) else None
+        for known in (FILE_COLUMNS, LABEL_COLUMNS, SPLIT_COLUMNS)
+    ]
+    for name in (*read, group):
+        if name is not None and lower.count(name.strip().lower()) > 1:
+            raise refuse(f"{where} has several columns named {name.strip()}; rename all but one of them")
+    file, label, split = read
+    return Columns(file or "", label or "", split, group)
+
+
+def _add(table: Table, row: Row | None, columns: Columns, where: Places, line: str) -> None:
+    if row is None or columns.label not in row or not (name := row.get(columns.file, "").strip()):
         table.refuse("has another number of columns than the first row", line)
         return
+    label = row[columns.label].strip()
     if not label:
         table.refuse("has no label", line)
         return
@@ -156,14 +176,14 @@ def _add(table: Table, row: Row, columns: Columns, where: Places, line: str) -> 
     if file is None:
         table.refuse("is named in the table but is not in the folder", name[:200])
         return
-    side = row.get(columns.split or "", "").strip().lower()
+    side = "" if columns.split is None else row.get(columns.split, "").strip().lower()
     if side and side not in SPLITS:
         table.refuse(f"has the split {side[:40]!r}, which is none of train, validation and test", line)
         return
     table.files.append(file)
     table.labels.append(class_name(label))
     table.sides.append(SPLITS.get(side, ANY))
-    table.groups.append(row.get(columns.group or "", ""))
+    table.groups.append("" if columns.group is None else row.get(columns.group, ""))
 
 
 class Places:
@@ -183,33 +203,71 @@ class Places:
         return self._names.get(last) or self._names.get(UPLOAD.sub("", last))
 
 
-def _rows(path: Path, most: int) -> Iterator[tuple[int, Row]]:
-    """Yield the number of each line and its columns; raises `ValueError`, `OSError`."""
+def _opened(path: Path, most: int) -> tuple[list[str], Iterator[tuple[int, Row | None]]]:
+    """Return the names of a table's columns, and its lines; raises `ValueError`, `RecursionError`, `OSError`."""
     with path.open("rb") as file:
         text = file.read(most + 1)
     if len(text) > most:
         if most == LARGEST_TABLE:
             raise ValueError(f"it has more than {LARGEST_TABLE >> 20} MiB")
-        text = text[: text.rfind(b"\n") + 1]
+        text = text[: max(text.rfind(b"\n"), text.rfind(b"}")) + 1]
     decoded = text.decode("utf-8-sig")
-    if path.suffix.lower() in (".csv", ".tsv"):
-        first = decoded.partition("\n")[0]
-        delimiter = max(",;\t|", key=first.count)
-        reader = csv.DictReader(io.StringIO(decoded, newline=""), delimiter=delimiter, restval=None)
-        for row in reader:
-            yield (
-                reader.line_num,
-                {name: value for name, value in row.items() if isinstance(value, str) or name is None},
-            )
-        return
-    if decoded.lstrip().startswith("["):
-        objects: Iterator[tuple[int, object]] = enumerate(json.loads(decoded), 1)
+    if path.suffix.lower() not in (".csv", ".tsv"):
+        return _json(decoded)
+    rows = _csv_rows(decoded)
+    _, header = next(rows, (0, []))
+    return header, (
+        (line, dict(zip(header, cells, strict=False)) if len(cells) <= len(header) else None) for line, cells in rows
+    )
+
+
+def _csv_rows(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of each line that is not empty and its cells; raises `ValueError`."""
+    first = text.lstrip().partition("\n")[0]
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t|", key=first.count), strict=True)
+    try:
+        yield from ((reader.line_num, row) for row in reader if row)
+    except csv.Error as error:  # a quote that is not closed would take all lines behind it into one cell
+        raise ValueError(f"line {reader.line_num}: {error}; a quote may be open") from error
+
+
+def _json(text: str) -> tuple[list[str], Iterator[tuple[int, Row]]]:
+    """Return the names of the columns up to the first entry with a picture and its class, and all entries."""
+    rows = _entries(text)
+    names: dict[str, None] = {}
+    first = []
+    while not _has_both(names) and (entry := next(rows, None)) is not None:
+        first.append(entry)
+        names |= dict.fromkeys(entry[1])
+    return [*names], chain(first, rows)
+
+
+def _entries(text: str) -> Iterator[tuple[int, Row]]:
+    """Yield the number of each object, in a list or one a line, and its values; raises `ValueError`."""
+    if text.lstrip().startswith("["):
+        objects: Iterator[tuple[int, object]] = enumerate(_items(text), 1)
     else:
-        objects = ((line, json.loads(one)) for line, one in enumerate(decoded.splitlines(), 1) if one.strip())
+        objects = ((line, json.loads(one)) for line, one in enumerate(text.splitlines(), 1) if one.strip())
     for line, found in objects:
         if not isinstance(found, dict):
             raise ValueError(f"entry {line} is no object")
         yield line, {str(name): _scalar(value) for name, value in found.items()}
+
+
+def _items(text: str) -> Iterator[object]:
+    """Yield the items of a list, one at a time, as the text may end within it."""
+    decoder, at = json.JSONDecoder(), text.index("[")
+    while text[at : at + 1] in ("[", ","):
+        found, at = decoder.raw_decode(text, _behind_space(text, at + 1))
+        yield found
+        at = _behind_space(text, at)
+    if text[at:].strip() != "]":
+        raise ValueError(f"at character {at:,} there is neither a comma nor the end of the list")
+
+
+def _behind_space(text: str, at: int) -> int:
+    found = SPACE.match(text, at)
+    return at if found is None else found.end()
 
 
 def _scalar(value: object) -> str:

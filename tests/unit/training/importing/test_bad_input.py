@@ -331,3 +331,75 @@ def test_a_table_names_what_is_missing(tmp_path: Path) -> None:
             {"reason": "has no label", "count": 1, "files": ["labels.jsonl, line 23"]},
         ],
     }  # fmt: skip
+
+
+def labelled(root: Path, table: str, text: Callable[[list[tuple[str, str]]], str]) -> Path:
+    """Save 40 pictures, with a table of the text that `text` makes of their paths and classes."""
+    save_tree(root, 10)
+    paths = sorted(path.relative_to(root) for path in root.rglob("*.png"))
+    (root / table).write_text(text([(str(path), path.parent.name) for path in paths]))
+    return root
+
+
+def lines(rows: list[tuple[str, str]], header: str = "file,label", end: str = "") -> str:
+    return "\n".join([header, *(f"{file},{label}{end}" for file, label in rows)])
+
+
+UNEVEN = "has another number of columns than the first row"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (lambda rows: lines([(rows[0][0], f"{rows[0][1]},more"), *rows[1:]]), UNEVEN),
+        (lambda rows: lines(rows).replace(",cross", "", 1), UNEVEN),
+        (lambda rows: "\n\n" + lines(rows), None),
+        (lambda rows: lines([(f"1,{file}", label) for file, label in rows], ",file,label"), None),
+    ],
+    ids=["more cells", "fewer cells", "empty lines before it", "a column without a name, as pandas writes it"],
+)
+def test_a_table_of_labels_is_known_by_its_header(
+    tmp_path: Path, text: Callable[[list[tuple[str, str]]], str], reason: str | None
+) -> None:
+    """A first row with more cells or fewer is left out, and a column without a name is not taken for another."""
+    version = imported(tmp_path / "data", labelled(tmp_path / "source", "labels.csv", text), validation=0)
+    assert version.kind == "pictures with labels.csv"
+    assert version.samples == (40 if reason is None else 39)
+    reasons = [] if reason is None else [{"reason": reason, "count": 1, "files": ["labels.csv, line 2"]}]
+    assert version.report["refused"] == {"samples": len(reasons), "reasons": reasons}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (lambda rows: lines(rows, end=",more"), f"no row that can be used \\(40: {UNEVEN}, labels.csv, line 2 first"),
+        (lambda rows: lines(rows[:0]), "labels.csv has no row that can be used; correct it"),
+        (lambda rows: lines(rows, "file,label,Label", ",ring"), "labels.csv has several columns named label; rename"),
+        (
+            lambda rows: lines(rows).replace("cross/3", '"cross/3'),
+            r"\(line 4\d: unexpected end of data; a quote may be",
+        ),
+        (lambda rows: lines(rows).replace("cross/3", '"' + "x" * 200_000), r"\(line \d: field larger than field limit"),
+    ],
+    ids=["each row is too long", "no rows", "two labels", "an open quote", "an open quote and a long cell"],
+)
+def test_a_table_that_cannot_be_read_right_is_refused(
+    tmp_path: Path, text: Callable[[list[tuple[str, str]]], str], sentence: str
+) -> None:
+    """An open quote takes all lines behind it into one cell: the import ends, and does not go on without them."""
+    with pytest.raises(DatasetError, match=sentence):
+        imported(tmp_path / "data", labelled(tmp_path / "source", "labels.csv", text), max_refused=0.99)
+    assert left_behind(tmp_path / "data") == []
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_long_list_in_json_is_a_table(tmp_path: Path, indent: int | None) -> None:
+    """It is known by its first entry with a label, whatever comes behind the bytes that are looked at."""
+
+    def text(rows: list[tuple[str, str]]) -> str:
+        entries = [{"image": file, "choice": label, "note": "x" * 3_000} for file, label in rows]
+        del entries[0]["choice"]
+        return json.dumps(entries, indent=indent)
+
+    version = imported(tmp_path / "data", labelled(tmp_path / "source", "project-1.json", text))
+    assert (version.kind, version.samples) == ("pictures with project-1.json", 39)
