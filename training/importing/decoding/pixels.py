@@ -18,6 +18,7 @@ import numpy.typing as npt
 from training.importing.decoding.arrays import Pictures
 from training.importing.decoding.progress import Progress
 from training.importing.shards import Shard
+from training.importing.sources.pixel_csv import cells_of
 
 LONGEST_LINE: Final = 1 << 20
 """Most bytes of a line."""
@@ -86,9 +87,14 @@ def _line_by_line(text: bytes, shard: Shard, progress: Progress) -> tuple[list[s
     lines = [line for line in text.decode("utf-8", errors="replace").splitlines() if line.strip()]
     labels: list[str | None] = []
     flat = np.zeros((len(lines), columns - 1), np.uint8)
-    for item, row in enumerate(csv.reader(lines, delimiter=str(extra["delimiter"]))):
+    for item, line in enumerate(lines):
         labels.append(None)
         if not progress.begins(item):
+            continue
+        try:
+            row = cells_of(line, str(extra["delimiter"]))
+        except csv.Error as error:
+            progress.refuse(item, f"cannot be divided into columns ({error})")
             continue
         if len(row) != columns:
             progress.refuse(item, f"has {len(row)} columns instead of {columns}")

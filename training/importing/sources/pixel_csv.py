@@ -6,6 +6,7 @@ import csv
 import gzip
 import math
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -116,10 +117,18 @@ def _start(path: Path) -> tuple[tuple[str, int], list[list[str]]]:
     line = whole.partition(b"\n")[0]
     decoded = whole.decode("utf-8-sig", errors="replace")
     delimiter = max(",;\t", key=decoded.partition("\n")[0].count)
-    rows = [row for row in csv.reader(decoded.splitlines(), delimiter=delimiter) if row]
+    rows = []
+    for one in decoded.splitlines():
+        with suppress(csv.Error):  # the child that reads it says why it is refused
+            rows += [row] if (row := cells_of(one, delimiter)) else []
     if not rows:
         raise ValueError("it is empty")
     return (delimiter, len(line) + 1), rows[:200]
+
+
+def cells_of(line: str, delimiter: str) -> list[str]:
+    """Return the cells of a line by itself: an open quote would take the lines behind it; raises `csv.Error`."""
+    return next(csv.reader([line], delimiter=delimiter, strict=True), [])
 
 
 def _label_column(header: list[str]) -> int | None:

@@ -108,7 +108,13 @@ def relabel_local(reference: str, text: str, settings: Settings, by: str | None)
         DatasetError: it cannot be read or written.
     """
     changes: dict[int, str | None] = {}
-    for line, row in enumerate(csv.reader(text.splitlines()), 1):
+    for line, written in enumerate(text.splitlines(), 1):
+        try:
+            row = next(csv.reader([written], strict=True), [])
+        except csv.Error as error:
+            raise InvalidConfig(
+                f"line {line} ({written[:80]!r}) cannot be divided into columns ({error}); correct it", field="changes"
+            ) from error
         if not row:
             continue
         number = row[0].strip()

@@ -403,3 +403,21 @@ def test_a_long_list_in_json_is_a_table(tmp_path: Path, indent: int | None) -> N
 
     version = imported(tmp_path / "data", labelled(tmp_path / "source", "project-1.json", text))
     assert (version.kind, version.samples) == ("pictures with project-1.json", 39)
+
+
+def test_an_open_quote_in_a_table_of_pixels_costs_one_row(tmp_path: Path) -> None:
+    """And so does a cell that is too long, behind the lines in which the form of the table is looked for."""
+    path = rows(tmp_path / "train.csv", lambda _: None)
+    header, *body = path.read_text().splitlines()
+    body *= 5
+    body[20], body[-1] = f'"{body[20]}', "1" * 200_000
+    path.write_text("\n".join([header, *body]))
+    version = imported(tmp_path / "data", path, max_refused=0.05, keep_duplicates=True)
+    assert version.samples == 198
+    assert version.report["refused"] == {
+        "samples": 2,
+        "reasons": [
+            {"reason": f"cannot be divided into columns ({why})", "count": 1, "files": [f"train.csv, row {row}"]}
+            for why, row in (("unexpected end of data", 21), ("field larger than field limit (131072)", 200))
+        ],
+    }

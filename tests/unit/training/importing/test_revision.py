@@ -11,6 +11,8 @@ from training.data.dataset_store import open_dataset, read_train_labels
 from training.importing.difference import compare
 from training.importing.issues import Issue, Issues
 from training.importing.revision import revise
+from worker.config.settings import Settings
+from worker.jobs.local.importing import relabel_local
 
 
 def test_samples_move_and_go(tmp_path: Path) -> None:
@@ -48,6 +50,12 @@ def test_what_cannot_be_changed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="mine@1 is not the newest version any more; look at mine@2"):
         revise(catalog, "mine@1", {1: None}, "bob")
     assert [each.reference for each in catalog.versions()] == ["mine@1", "mine@2"]
+
+
+def test_a_change_with_an_open_quote_is_refused(tmp_path: Path) -> None:
+    """It would take the changes behind it into the name of its class."""
+    with pytest.raises(InvalidConfig, match=r"line 2 \('1,\"ring'\) cannot be divided into columns .*; correct it"):
+        relabel_local("mine@1", '0,ring\n1,"ring\n2,disc', Settings(data_dir=tmp_path), "ada")
 
 
 def test_labels_that_look_wrong_stay_found_until_they_are_settled(tmp_path: Path) -> None:
