@@ -193,6 +193,8 @@ def _source(kind: str, pairs: list[Pair]) -> Source:
     for pair in pairs:
         shards += _shards(pair)
     samples = sum(pair.images.shape[0] for pair in pairs)
+    if not samples:
+        raise refuse(f"{pairs[0].images.name} has no samples; save at least one of each class")
     check_samples(samples)
     return Source(kind=kind, shards=tuple(shards), samples=samples)
 
@@ -204,6 +206,9 @@ def _shards(pair: Pair) -> list[Shard]:
             f"{images.name} has the shape {list(images.shape)} and {labels.name} {list(labels.shape)}; "
             "give one label for each picture"
         )
+    for array in (images, labels):
+        if 0 in array.shape[1:]:
+            raise refuse(f"{array.name} has the shape {list(array.shape)}, with a side of 0; save it again")
     layout = "NWH" if pair.transposed else _layout(images)
     extra: dict[str, str | int | float | bool | list[str]] = {
         "labels": str(labels.path), "layout": layout, "scale": _scale(images), "array": f" {images.name}",

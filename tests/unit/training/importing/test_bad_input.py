@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,6 +22,7 @@ from preflight.errors import DatasetError
 from training.catalog.catalog import Catalog
 from training.data.dataset_store import open_dataset
 
+Array = npt.NDArray[np.uint8]
 IMAGES, LABELS = pixels(10)
 
 
@@ -178,6 +180,20 @@ def npz(path: Path, **arrays: object) -> Path:
     return path
 
 
+def idx(root: Path, images: Array, labels: Array) -> Path:
+    for kind, array in (("images-idx3", images), ("labels-idx1", labels)):
+        head = struct.pack(f">4B{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
+        (root / f"train-{kind}-ubyte").write_bytes(head + array.tobytes())
+    return root
+
+
+def header_of_pixels(path: Path) -> Path:
+    def clear(table: list[list[object]]) -> None:
+        del table[1:]
+
+    return rows(path, clear)
+
+
 def parquet(path: Path, **columns: object) -> Path:
     pq.write_table(pa.table(columns), path)
     return path
@@ -247,6 +263,18 @@ SOURCES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "not a number": (
         lambda root: npz(root / "a.npz", images=np.full((5, 4, 4), np.nan), labels=LABELS[:5]), "no numbers",
     ),
+    "no samples": (lambda root: npz(root / "a.npz", images=IMAGES[:0], labels=LABELS[:0]), "a.npz, images has no samp"),
+    "no samples of fractions": (
+        lambda root: npz(root / "a.npz", images=np.zeros((0, 784)), labels=LABELS[:0]), "has no samples",
+    ),
+    "no samples in IDX": (lambda root: idx(root, IMAGES[:0], LABELS[:0]), "train-images-idx3-ubyte has no samples"),
+    "no pixels": (lambda root: npz(root / "a.npz", images=IMAGES[:, :0], labels=LABELS), "with a side of 0"),
+    "no columns of labels": (lambda root: npz(root / "a.npz", images=IMAGES, labels=IMAGES[:, 0, :0]), "a side of 0"),
+    "no rows": (
+        lambda root: parquet(root / "a.parquet", image=pa.array([], pa.binary()), label=pa.array([], pa.int64())),
+        "has no rows",
+    ),
+    "a header of pixels": (lambda root: header_of_pixels(root / "a.csv"), "is nothing that is imported"),
     "other arrays": (lambda root: npz(root / "a.npz", weights=IMAGES), "has no pictures with labels"),
     "parquet without labels": (lambda root: parquet(root / "a.parquet", image=cells()), "has no column of labels"),
     "nested parquet": (
@@ -287,6 +315,12 @@ def test_a_source_that_cannot_be_imported_leaves_nothing(tmp_path: Path, kind: s
     assert len(caught.value.message) < 600
     assert left_behind(tmp_path / "data") == []
     assert Catalog(tmp_path / "data").names() == []
+
+
+def test_one_side_may_have_no_samples(tmp_path: Path) -> None:
+    """As an array of a split that was made for other tools; the other sides are imported."""
+    source = npz(tmp_path / "a.npz", x_train=IMAGES, y_train=LABELS, x_val=IMAGES[:0], y_val=LABELS[:0])
+    assert imported(tmp_path / "data", source).samples == 40
 
 
 @pytest.mark.parametrize(
