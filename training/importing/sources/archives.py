@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
 from training.importing.sources.base import refuse
-from training.importing.sources.files import most_bytes
+from training.importing.sources.files import most_bytes, start_of
 from training.importing.sources.trees import is_hidden
 
 MAX_ENTRIES: Final = 500_000
@@ -36,7 +36,7 @@ Entry = tuple[str, Callable[[], IO[bytes] | None]]
 
 def is_zip(path: Path) -> bool:
     """Whether a file begins like a zip file."""
-    return _start(path, 4) in (b"PK\3\4", END)
+    return start_of(path, 4) in (b"PK\3\4", END)
 
 
 def is_npz(path: Path) -> bool:
@@ -165,8 +165,3 @@ def _check_entries(path: Path) -> None:
             f"{path.name} has {count:,} entries, but may have at most {MAX_ENTRIES:,}; unpack it yourself, if that is "
             "meant"
         )
-
-
-def _start(path: Path, count: int) -> bytes:
-    with path.open("rb") as file:
-        return file.read(count)

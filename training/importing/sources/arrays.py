@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from training.data.builtin.names import role_of
 from training.importing.shards import ANY, TEST, TRAIN, VALIDATION, Shard
 from training.importing.sources.base import Source, check_samples, refuse
-from training.importing.sources.files import copy_bounded, unpacked_gzip
+from training.importing.sources.files import copy_bounded, start_of, unpacked_gzip
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,6 +29,8 @@ NAME: Final = re.compile(
 """Name of an array, in small letters."""
 PICTURES: Final = ("x", "image", "images", "data", "img", "imgs")
 SIDES: Final = {"tr": TRAIN, "va": VALIDATION, "te": TEST}
+GZIP: Final = b"\x1f\x8b"
+"""First bytes of a gzip file (RFC 1952)."""
 IDX_TYPES: Final = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
@@ -125,7 +127,7 @@ def read_idx(root: Path, names: list[str], work: Path, check: Callable[[], None]
         if role is None:
             continue
         path = root / name
-        if path.read_bytes()[:2] == b"\x1f\x8b":
+        if start_of(path, 2) == GZIP:
             path = unpacked_gzip(path, work / f"{role.prefix}-{role.split}-{role.kind}.idx", check)
         found.setdefault((role.prefix, role.split), {})[role.kind] = _idx(path, name)
     pairs = []
@@ -157,11 +159,10 @@ def _idx(path: Path, name: str) -> Stored:
 
 def _starts_like_idx(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
-            head = file.read(3)
+        head = start_of(path, 3)
     except OSError:
         return False
-    return head[:2] == b"\x1f\x8b" or (head[:2] == b"\0\0" and head[2:] != b"" and head[2] in IDX_TYPES)
+    return head[:2] == GZIP or (head[:2] == b"\0\0" and head[2:] != b"" and head[2] in IDX_TYPES)
 
 
 def _role(name: str) -> tuple[int, bool] | None:

@@ -54,6 +54,12 @@ def copy_bounded(file: Readable, target: Path, packed: int, name: str, check: Ca
     return size
 
 
+def start_of(path: Path, count: int) -> bytes:
+    """Return the first bytes of a file; raises `OSError`."""
+    with path.open("rb") as file:
+        return file.read(count)
+
+
 def unpacked_gzip(path: Path, target: Path, check: Callable[[], None]) -> Path:
     """Return the file that a gzipped one unpacks to; raises `DatasetError`."""
     if not target.exists():

@@ -15,6 +15,7 @@ from preflight.errors import MissingPackage
 from preflight.packages import how_to_install
 from training.importing.shards import ANY, Shard
 from training.importing.sources.base import Source, check_samples, refuse
+from training.importing.sources.files import start_of
 from training.importing.sources.trees import SPLITS, is_hidden
 
 if TYPE_CHECKING:
@@ -40,8 +41,7 @@ def parquet_files(root: Path) -> list[Path]:
 
 def is_parquet(path: Path) -> bool:
     """Whether a file begins like a Parquet file."""
-    with path.open("rb") as file:
-        return file.read(4) == b"PAR1"
+    return start_of(path, 4) == b"PAR1"
 
 
 def read_parquet(paths: list[Path]) -> Source:

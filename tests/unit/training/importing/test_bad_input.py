@@ -6,6 +6,7 @@ import json
 import pickle
 import struct
 import tarfile
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,8 @@ from support.files.pictures import drawn, imported, pixels, save_tree
 from preflight.errors import DatasetError
 from training.catalog.catalog import Catalog
 from training.data.dataset_store import open_dataset
+from training.importing.form import Options
+from training.importing.sources.detect import read_source
 
 Array = npt.NDArray[np.uint8]
 IMAGES, LABELS = pixels(10)
@@ -321,6 +324,22 @@ def test_one_side_may_have_no_samples(tmp_path: Path) -> None:
     """As an array of a split that was made for other tools; the other sides are imported."""
     source = npz(tmp_path / "a.npz", x_train=IMAGES, y_train=LABELS, x_val=IMAGES[:0], y_val=LABELS[:0])
     assert imported(tmp_path / "data", source).samples == 40
+
+
+def test_of_a_large_file_the_head_alone_is_read(tmp_path: Path) -> None:
+    """The pictures stay on the disk until a child maps its part."""
+    with (idx(tmp_path, IMAGES[:0], LABELS[:0]) / "train-images-idx3-ubyte").open("r+b") as file:
+        file.write(struct.pack(">4B3I", 0, 0, 8, 3, 1 << 20, 16, 16))
+        file.truncate(16 + (256 << 20))
+    with (tmp_path / "train-labels-idx1-ubyte").open("r+b") as file:
+        file.write(struct.pack(">4BI", 0, 0, 8, 1, 1 << 20))
+        file.truncate(8 + (1 << 20))
+    tracemalloc.start()
+    try:
+        assert read_source(tmp_path, Options(), tmp_path, lambda: None).samples == 1 << 20
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
