@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -193,10 +194,23 @@ def _decode(
                 tell(Progress(stage="reading", read=read, refused=refused, total=source.samples, rate=rate,
                               seconds_left=left))  # fmt: skip
                 if source.samples:
-                    _check_refused([*done.values()], source, options)
-    tasks = [(shard, key, done[key]) for shard, key in zip(source.shards, keys, strict=True)]
-    _check_refused([found for _, _, found in tasks], source, options)
+                    pairs = zip(source.shards, keys, strict=True)  # `done` has them in the order in which they ended
+                    _check_refused([(shard, done[key]) for shard, key in pairs if key in done], source, options)
+    tasks = [(shard, key, done[key]) for shard, key in zip(_numbered(source.shards, keys, done), keys, strict=True)]
+    _check_refused([(shard, found) for shard, _, found in tasks], source, options)
     return tasks
+
+
+def _numbered(shards: Iterable[Shard], keys: Iterable[str], done: Mapping[str, Decoded]) -> Iterator[Shard]:
+    """Yield the tasks with the numbers of their first samples, which tables of pixels have only now."""
+    lines = 0
+    for shard, key in zip(shards, keys, strict=True):
+        if shard.kind != "pixels":
+            yield shard
+            continue
+        lines = 0 if shard.extra["whole"] else lines
+        yield dataclasses.replace(shard, first=lines + 1)
+        lines += done[key].items
 
 
 def _end(answer: Mapping[str, object], name: str, why: str, shards: Mapping[str, Shard]) -> None:
@@ -216,19 +230,16 @@ def _is_unchanged(shard: Shard, done: Path) -> bool:
         return False
 
 
-def _check_refused(done: list[Decoded], source: Source, options: Options) -> None:
+def _check_refused(done: list[tuple[Shard, Decoded]], source: Source, options: Options) -> None:
     """Raise `DatasetError` where too large a share is refused."""
-    reasons = Counter(why for each in done for _, why in each.refused)
+    reasons = Counter(why for _, each in done for _, why in each.refused)
     for refused in source.refused:
         reasons[refused.reason] += refused.count
-    total = max(source.samples, sum(each.items for each in done)) + sum(each.count for each in source.refused)
+    total = max(source.samples, sum(each.items for _, each in done)) + sum(each.count for each in source.refused)
     count = sum(reasons.values())
     if count > max(LEAST_REFUSED, options.max_refused * total) or count == total:
         named = "; ".join(f"{number:,}: {reason}" for reason, number in reasons.most_common(NAMED))
-        first = next(
-            (f", {shard.name(one.refused[0][0])} first" for shard, one in zip(source.shards, done, strict=False)
-             if one.refused), ""
-        )  # fmt: skip
+        first = next((f", {shard.name(each.refused[0][0])} first" for shard, each in done if each.refused), "")
         raise DatasetError(
             f"{count:,} of {total:,} samples are refused ({named}{first}), more than {options.max_refused:.2%}; "
             "correct them or raise --max-refused",
@@ -293,8 +304,6 @@ def _build(
 
 def _with_present_classes(decoded: DecodedRows) -> DecodedRows:
     """Return the rows with the classes that have samples."""
-    import dataclasses
-
     import numpy as np
 
     counts = np.bincount(decoded.labels, minlength=len(decoded.names))

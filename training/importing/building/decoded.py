@@ -84,12 +84,8 @@ def gather(work: Path, form: Form, tasks: list[tuple[Shard, str, Decoded]], orde
     parts, labels, starts, counted = [np.empty(0, ROW)], [np.empty(0, np.int64)], [0], []
     reasons: Counter[str] = Counter()
     examples: dict[str, list[str]] = {}
-    items, lines = 0, 0
+    items = 0
     for shard, key, done in tasks:
-        if shard.kind == "pixels":  # its first line is known only now
-            lines = 0 if shard.extra["whole"] else lines
-            shard = _numbered(shard, lines)
-            lines += done.items
         items += done.items
         for item, why in done.refused:
             reasons[why] += 1
@@ -110,7 +106,3 @@ def gather(work: Path, form: Form, tasks: list[tuple[Shard, str, Decoded]], orde
         work=work, form=form, shards=counted, rows=np.concatenate(parts), starts=np.asarray(starts),
         labels=np.concatenate(labels), names=tuple(names), refused=refused, items=items, places=np.arange(starts[-1]),
     )  # fmt: skip
-
-
-def _numbered(shard: Shard, first: int) -> Shard:
-    return replace(shard, first=first + 1)

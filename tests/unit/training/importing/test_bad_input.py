@@ -160,6 +160,15 @@ def test_a_wrong_row_in_the_middle_is_left_out(
     }  # fmt: skip
 
 
+def test_the_first_of_too_many_wrong_rows_is_named_by_its_number(tmp_path: Path) -> None:
+    def spoil(table: list[list[object]]) -> None:
+        for row in table[20:22]:
+            row.pop()
+
+    with pytest.raises(DatasetError, match=r"2 of 40 samples are refused \(2: has 784 .*, train.csv, row 20 first\)"):
+        imported(tmp_path / "data", rows(tmp_path / "train.csv", spoil))
+
+
 def written(path: Path, content: bytes) -> Path:
     path.write_bytes(content)
     return path

@@ -98,6 +98,25 @@ def test_decoded_tasks_are_not_decoded_again(tmp_path: Path, monkeypatch: pytest
     assert version.sha256 == imported(tmp_path / "other", source).sha256
 
 
+def kill_after_decoding(data: Path, source: Path) -> None:
+    program = STEPS.format(tests=str(Path(__file__).parents[3]), step="tasks", data=str(data), source=str(source))
+    killed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    time.sleep(0.01)
+
+
+def test_the_first_refused_sample_is_named_in_whatever_order_tasks_end(tmp_path: Path) -> None:
+    """Here the first task ends last, and has more samples than the last one."""
+    source = tmp_path / "source"
+    files = [f"{path.parent.name}/{path.name}" for path in sorted(save_tree(source, 11).rglob("*.png"))]
+    (source / "labels.csv").write_text("\n".join(["file,label", *(f"{name},{name[:4]}" for name in files)]))
+    kill_after_decoding(tmp_path / "data", source)
+    for place in (15, 16):
+        (source / files[place]).write_bytes(b"no picture")
+    with pytest.raises(DatasetError, match=rf"2 of 44 samples are refused \(2: is text, no picture, {files[15]} first"):
+        imported(tmp_path / "data", source)
+
+
 def test_a_changed_folder_is_read_again_only_where_it_has_changed(tmp_path: Path) -> None:
     """A picture whose file has its size and time still is taken from the version before: here another one is there."""
     source, data = save_tree(tmp_path / "source", 30), tmp_path / "data"
