@@ -269,7 +269,7 @@ def _build(
     sides = assign_sides(decoded.rows, decoded.labels, request.options)
     duplicates = find_duplicates(decoded.rows, decoded.pixels)
     check()
-    overlap = find_overlap(duplicates, sides)
+    overlap = find_overlap(duplicates, sides, decoded.rows["constant"])
     kept = np.ones(len(sides), bool) if request.options.keep_duplicates else ~overlap.leaked
     plan = Plan.of(decoded.rows, sides, kept)
     _require_both(plan.train, plan.test, request.options)

@@ -38,10 +38,13 @@ class Overlap:
     near_across: int
 
 
-def find_overlap(found: Duplicates, sides: npt.NDArray[np.uint8]) -> Overlap:
-    """Return the rows outside the test set that are also in it, and their numbers."""
+def find_overlap(found: Duplicates, sides: npt.NDArray[np.uint8], constant: Bools) -> Overlap:
+    """Return the rows outside the test set that are also in it, and their numbers.
+
+    Constant pictures are reported as such: as duplicates, a class of blank pictures would lose its training samples.
+    """
     tested = np.zeros(len(sides), bool)
-    np.logical_or.at(tested, found.exact, sides == TEST)
+    np.logical_or.at(tested, found.exact, (sides == TEST) & ~constant)
     exact = tested[found.exact] & (sides != TEST)
     near = np.zeros(len(sides), bool)
     for left, right in ((0, 1), (1, 0)):

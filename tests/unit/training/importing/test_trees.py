@@ -61,6 +61,26 @@ def test_given_splits_are_taken_as_they_are(tmp_path: Path) -> None:
     assert {(each.train, each.validation, each.test) for each in version.classes} == {(12, 5, 7)}
 
 
+def test_pictures_of_one_colour_stay_in_training(tmp_path: Path) -> None:
+    """A class of blank pictures is equal in training and test; they are reported as constant, not as duplicates."""
+    source = tmp_path / "source"
+    for side, count in (("train", 6), ("test", 3)):
+        save_tree(source / side, count, ("disc", "ring"), first=count)
+        (source / side / "blank").mkdir()
+        for number in range(count):
+            Image.new("L", (28, 28)).save(source / side / "blank" / f"{number}.png")
+    shutil.copy(source / "train" / "disc" / "6.png", source / "test" / "disc" / "equal.png")
+    version = imported(tmp_path / "data", source, validation=0)
+    assert {each.name: (each.train, each.test) for each in version.classes} == {
+        "blank": (6, 3), "disc": (5, 4), "ring": (6, 3),
+    }  # fmt: skip
+    duplicates, constant = version.report["exact_duplicates"], version.report["constant"]
+    assert isinstance(duplicates, dict)
+    assert isinstance(constant, dict)
+    assert (duplicates["samples"], duplicates["across"], constant["samples"]) == (1, 1, 9)
+    assert version.report["left_out_of_training"] == 1
+
+
 def test_what_nobody_means_is_left_out(tmp_path: Path) -> None:
     source = save_tree(tmp_path / "photos" / "wrapped" / "once", 10)
     (source / "disc" / "deep" / "er").mkdir(parents=True)
