@@ -133,10 +133,11 @@ def described(catalog: Catalog, version: Version, asked: Erasure) -> list[Erased
             field="dataset",
         )
     rows = read_rows(catalog, version)
-    if not 0 < len(asked.samples) <= MOST_AT_ONCE or len(read_erased(catalog, version.name)) > MOST_ERASED:
+    before = len(read_erased(catalog, version.name))
+    if not 0 < len(asked.samples) <= min(MOST_AT_ONCE, MOST_ERASED - before):
         raise InvalidConfig(
-            f"{len(asked.samples):,} samples are to be deleted; name 1 to {MOST_AT_ONCE:,}, and at most "
-            f"{MOST_ERASED:,} of one data set, or remove it",
+            f"{len(asked.samples):,} samples are to be deleted and {before:,} were before; name 1 to {MOST_AT_ONCE:,}, "
+            f"and at most {MOST_ERASED:,} of one data set, or remove it",
             field="sample",
         )
     at = datetime.now(UTC).isoformat(timespec="seconds")

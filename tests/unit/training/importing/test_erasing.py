@@ -19,7 +19,7 @@ from training.catalog.shared import hash_store
 from training.catalog.version import Version
 from training.data.dataset_store import map_images
 from training.importing.difference import read_rows
-from training.importing.erasing import Erasure, erase
+from training.importing.erasing import ERASED, MOST_ERASED, Erased, Erasure, erase, read_erased
 from training.importing.pairs import read_pairs
 from training.importing.revision import StoredRows, revise
 
@@ -155,6 +155,20 @@ def test_what_cannot_be_deleted_is_refused(
         erase(catalog, asked(first, *samples(first)))
     assert catalog.find("mine@1") == first
     assert not catalog.erased("mine").exists()
+
+
+def test_no_more_than_the_most_samples_are_deleted(tmp_path: Path) -> None:
+    """Those that are asked for count: the last one that fits is deleted, two are not."""
+    catalog, first = Catalog(tmp_path), imported(tmp_path, save_tree(tmp_path / "source", 6))
+    known = [
+        Erased(content=f"{number:032x}", source="", of=f"{'0' * 64}:{number}", by="ada", at="2026-11-29")
+        for number in range(MOST_ERASED - 1)
+    ]
+    catalog.erased("mine").write_bytes(ERASED.dump_json(tuple(known)))
+    with pytest.raises(InvalidConfig, match=r"2 samples are to be deleted and 49,999 were before; .* at most 50,000"):
+        erase(catalog, asked(first, 0, 1))
+    assert erase(catalog, asked(first, 0))[0].samples == first.samples - 1
+    assert len(read_erased(catalog, "mine")) == MOST_ERASED
 
 
 def held_out(version: Version) -> int:
