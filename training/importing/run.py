@@ -127,14 +127,18 @@ def _key(request: Request) -> str:
 
 
 def _form(source: Source, options: Options, work: Path, pool: Pool, check: Callable[[], None]) -> Form:
-    """Return the form of an earlier try of this import, else choose one."""
-    with suppress(OSError, ValueError, TypeError):
-        return Form(**json.loads((work / FORM).read_bytes()))
+    """Return the form of an earlier try of this import that looked at the same pictures, else choose one."""
     from training.importing.building.choosing import choose_form, sample
 
+    some = sample(source.shards)
+    of = hashlib.blake2b(json.dumps([[shard.as_json(), shard.state()] for shard in some]).encode()).hexdigest()
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        said = json.loads((work / FORM).read_bytes())
+        if said["of"] == of:
+            return Form(**said["form"])
     found: list[tuple[int, int, bool, int]] = []
     refused = Counter[str]()
-    asked = [Task(f"probe-{number}", shard, None) for number, shard in enumerate(sample(source.shards))]
+    asked = [Task(f"probe-{number}", shard, None) for number, shard in enumerate(some)]
     for answer in pool.run(asked, check):
         match answer:
             case {"probes": list(probes), "refused": list(left)}:
@@ -147,7 +151,7 @@ def _form(source: Source, options: Options, work: Path, pool: Pool, check: Calla
         raise refuse(f"none of the first pictures can be read: each {why}" if why else "there are no pictures")
     form = choose_form(found, options)
     staged = work / f".{FORM}"
-    staged.write_text(json.dumps(asdict(form)))
+    staged.write_text(json.dumps({"form": asdict(form), "of": of}))
     staged.rename(work / FORM)
     return form
 
@@ -171,7 +175,7 @@ def _decode(
     keys = [shard.key(form) for shard in source.shards]
     done = {
         key: found for shard, key in zip(source.shards, keys, strict=True)
-        if (found := Decoded.read(work / f"{key}.json")) is not None and _is_unchanged(shard, work / f"{key}.json")
+        if (found := Decoded.read(work / f"{key}.json")) is not None and found.state == shard.state()
     }  # fmt: skip
     before, began = sum(each.items for each in done.values()), time.monotonic()
     read, refused = before, sum(len(each.refused) for each in done.values())
@@ -218,16 +222,6 @@ def _end(answer: Mapping[str, object], name: str, why: str, shards: Mapping[str,
     if "errno" in answer:
         raise OSError(answer["errno"], why.rpartition(": ")[2], why.rpartition(": ")[0] or None)
     raise refuse(f"{Path(shards[name].path).name}: {why}")
-
-
-def _is_unchanged(shard: Shard, done: Path) -> bool:
-    """Whether no file of a task that an earlier try did has changed since."""
-    paths = [Path(shard.path, file) for file in shard.files] if shard.kind == "files" else [Path(shard.path)]
-    finished = done.stat().st_mtime_ns
-    try:
-        return all(path.lstat().st_mtime_ns < finished for path in paths)
-    except OSError:
-        return False
 
 
 def _check_refused(done: list[tuple[Shard, Decoded]], source: Source, options: Options) -> None:

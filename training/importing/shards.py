@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Final, Literal
@@ -62,9 +64,27 @@ class Shard:
         asked = json.dumps([self.as_json(), asdict(form)], sort_keys=True)
         return hashlib.blake2b(asked.encode(), digest_size=16).hexdigest()
 
+    def state(self) -> str:
+        """Return the `state_of` the files that the task reads."""
+        if self.kind == "files":
+            return state_of(f"{self.path}/{file}" for file in self.files)
+        return state_of((self.path, str(self.extra["labels"])) if self.kind == "arrays" else (self.path,))
+
     def as_json(self) -> dict[str, object]:
         """Return what `Shard(**...)` takes, as JSON has it."""
         return {name: getattr(self, name) for name in FIELDS}  # `asdict` copies each of its texts
+
+
+def state_of(paths: Iterable[str | Path]) -> str:
+    """Return a hash of sizes and times of files: another one where a file has changed, or another has its name."""
+    found = hashlib.blake2b(digest_size=16)
+    for path in paths:
+        try:
+            status = os.lstat(path)
+            found.update(f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns};".encode())
+        except OSError as error:
+            found.update(f"{error.errno};".encode())
+    return found.hexdigest()
 
 
 FIELDS: Final = tuple(each.name for each in fields(Shard))
@@ -91,6 +111,8 @@ class Decoded:
     """Number of each sample within the task that is left out, and why."""
     items: int
     """Samples of the task, those that are left out included."""
+    state: str
+    """State of the task's files before they were read."""
 
     @classmethod
     def read(cls, path: Path) -> Decoded | None:
@@ -98,6 +120,7 @@ class Decoded:
         try:
             said = json.loads(path.read_bytes())
             refused = tuple((int(item), str(why)) for item, why in said["refused"])
-            return cls(rows=said["rows"], names=tuple(said["names"]), refused=refused, items=said["items"])
+            return cls(rows=said["rows"], names=tuple(said["names"]), refused=refused, items=said["items"],
+                       state=said["state"])  # fmt: skip
         except (OSError, ValueError, KeyError, TypeError):
             return None

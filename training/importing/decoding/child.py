@@ -58,6 +58,7 @@ def _serve(task: Task, progress: Progress, work: Path) -> dict[str, object]:
         if task.form is None:
             probes = [(one.height, one.width, one.colour, one.paper) for one in probe_shard(shard, progress)]
             return {"name": name, "probes": probes, "refused": progress.refused}
+        state = shard.state()
         if shard.kind == "files" and task.earlier is not None:
             from training.importing.decoding.earlier import open_earlier  # imports twice as much as all else here
 
@@ -65,7 +66,7 @@ def _serve(task: Task, progress: Progress, work: Path) -> dict[str, object]:
         else:
             result = READERS[shard.kind](shard, task.form, progress)
         described = describe(result.batch.images, result.batch.rows) if len(result.batch.rows) else result.batch
-        return {"name": name, **_write(work, name, described, result.names, progress)}
+        return {"name": name, **_write(work, name, described, result.names, progress, state)}
     except Unusable as error:  # of the whole task
         return {"name": name, "failed": str(error)}
     except MemoryError:
@@ -75,13 +76,15 @@ def _serve(task: Task, progress: Progress, work: Path) -> dict[str, object]:
         return {"name": name, "failed": f"{where}{error.strerror or error}", "errno": error.errno or errno.EIO}
 
 
-def _write(work: Path, name: str, batch: Batch, names: tuple[str, ...], progress: Progress) -> dict[str, object]:
+def _write(
+    work: Path, name: str, batch: Batch, names: tuple[str, ...], progress: Progress, state: str
+) -> dict[str, object]:
     """Write the files of a task, the one that vouches for the others last; return its content."""
     for kind, array in (("images", batch.images), ("rows", batch.rows)):
         staged = work / f".{name}.{kind}"
         save_array(staged, array)
         staged.rename(work / f"{name}.{kind}.npy")
-    said = {"rows": len(batch.rows), "names": names, "refused": progress.refused, "items": progress.at}
+    said = {"rows": len(batch.rows), "names": names, "refused": progress.refused, "items": progress.at, "state": state}
     staged = work / f".{name}.json"
     staged.write_text(json.dumps(said))
     staged.rename(work / f"{name}.json")

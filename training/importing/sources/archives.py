@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
 from training.importing.sources.base import refuse
-from training.importing.sources.files import most_bytes, start_of
+from training.importing.sources.files import made_of, most_bytes, start_of
 from training.importing.sources.trees import is_hidden
 
 MAX_ENTRIES: Final = 500_000
@@ -26,7 +26,6 @@ END_BYTES: Final = 22 + 65_535
 RECORD_BYTES: Final = 56
 """Bytes of the record of ZIP64 before the locator (4.3.14)."""
 BLOCK: Final = 1 << 18
-DONE: Final = "unpacked"
 ENCRYPTED: Final = 1
 """Bit for encryption in an entry's flags."""
 UTF_8: Final = 0x800
@@ -65,10 +64,15 @@ def unpack(path: Path, work: Path, check: Callable[[], None]) -> Path:
         DatasetError: it is damaged, encrypted, too large, or has paths that lead out of it.
     """
     folder = work / "archive"
-    if (work / DONE).exists():
-        return folder
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
+    with made_of(path, folder) as is_made:
+        if not is_made:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            _unpack(path, folder, check)
+    return folder
+
+
+def _unpack(path: Path, folder: Path, check: Callable[[], None]) -> None:
     bound, total, count = most_bytes(path.stat().st_size), 0, 0
     try:
         for name, opened in _zip_entries(path) if is_zip(path) else _tar_entries(path):
@@ -97,8 +101,6 @@ def unpack(path: Path, work: Path, check: Callable[[], None]) -> Path:
         NotADirectoryError,
     ) as error:  # fmt: skip
         raise refuse(f"{path.name} is no whole archive ({error})") from error
-    (work / DONE).touch()
-    return folder
 
 
 def _zip_entries(path: Path) -> Iterator[Entry]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from training.data.builtin.names import role_of
 from training.importing.shards import ANY, TEST, TRAIN, VALIDATION, Shard
 from training.importing.sources.base import Source, check_samples, refuse
-from training.importing.sources.files import copy_bounded, start_of, unpacked_gzip
+from training.importing.sources.files import copy_bounded, made_of, start_of, unpacked_gzip
 
 if TYPE_CHECKING:
     import numpy as np
@@ -80,9 +80,10 @@ def read_npz(path: Path, work: Path, check: Callable[[], None]) -> Source:
                 if _role(name) is None:
                     continue
                 target = work / f"array-{number}.npy"
-                if not target.exists():
-                    with archive.open(member) as file:
-                        copy_bounded(file, target, member.compress_size, f"{name} in {path.name}", check)
+                with made_of(path, target) as is_made:
+                    if not is_made:
+                        with archive.open(member) as file:
+                            copy_bounded(file, target, member.compress_size, f"{name} in {path.name}", check)
                 arrays[name] = stored(target, f"{path.name}, {name}")
     except (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError) as error:
         raise refuse(f"{path.name} is no whole archive of arrays ({error}); save it again with numpy.savez") from error

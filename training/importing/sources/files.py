@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
+from training.importing.shards import state_of
 from training.importing.sources.base import refuse
 
 BLOCK: Final = 1 << 20
@@ -54,6 +56,18 @@ def copy_bounded(file: Readable, target: Path, packed: int, name: str, check: Ca
     return size
 
 
+@contextmanager
+def made_of(source: Path, target: Path) -> Iterator[bool]:
+    """Yield whether `target` was made of `source` as it is now, by an import that was killed; else it is to be made."""
+    marker, state = target.with_name(f".{target.name}.of"), state_of([source])
+    is_made = target.exists() and marker.exists() and marker.read_text() == state
+    if not is_made:
+        marker.unlink(missing_ok=True)
+    yield is_made
+    if not is_made:
+        marker.write_text(state)
+
+
 def start_of(path: Path, count: int) -> bytes:
     """Return the first bytes of a file; raises `OSError`."""
     with path.open("rb") as file:
@@ -62,10 +76,11 @@ def start_of(path: Path, count: int) -> bytes:
 
 def unpacked_gzip(path: Path, target: Path, check: Callable[[], None]) -> Path:
     """Return the file that a gzipped one unpacks to; raises `DatasetError`."""
-    if not target.exists():
+    with made_of(path, target) as is_made:
         try:
-            with gzip.open(path) as file:
-                copy_bounded(file, target, path.stat().st_size, path.name, check)
+            if not is_made:
+                with gzip.open(path) as file:
+                    copy_bounded(file, target, path.stat().st_size, path.name, check)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise refuse(f"{path.name} is no whole gzip file ({error})") from error
     return target

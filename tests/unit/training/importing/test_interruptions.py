@@ -1,15 +1,24 @@
 """Imports that are killed, that meet a full disk or one another: nothing is half there, and work is not lost."""
 
+import gzip
+import io
 import os
+import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 from support.files.pictures import imported, pixels, run, save_tree
 from support.files.small_disk import megabyte
 
@@ -103,6 +112,91 @@ def kill_after_decoding(data: Path, source: Path) -> None:
     killed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     time.sleep(0.01)
+
+
+Pictures = npt.NDArray[np.uint8]
+
+
+def tree_of(root: Path, images: Pictures, labels: Pictures) -> Path:
+    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+        (root / str(label)).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(root / str(label) / f"{number % 10}.png", compress_level=0)
+    return root
+
+
+def zip_of(root: Path, images: Pictures, labels: Pictures) -> Path:
+    tree = tree_of(root / "tree", images, labels)
+    with zipfile.ZipFile(root / "source.zip", "w") as archive:
+        for path in sorted(tree.rglob("*.png")):
+            archive.write(path, path.relative_to(tree))
+    shutil.rmtree(tree)
+    return root / "source.zip"
+
+
+def npy_of(root: Path, images: Pictures, labels: Pictures) -> Path:
+    root.mkdir(exist_ok=True)
+    np.save(root / "images.npy", images)
+    np.save(root / "labels.npy", labels)
+    return root
+
+
+def npz_of(root: Path, images: Pictures, labels: Pictures) -> Path:
+    np.savez(root / "source.npz", images=images, labels=labels)
+    return root / "source.npz"
+
+
+def idx_of(root: Path, images: Pictures, labels: Pictures) -> Path:
+    for kind, array in (("images-idx3", images), ("labels-idx1", labels)):
+        head = struct.pack(f">4B{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
+        (root / f"train-{kind}-ubyte.gz").write_bytes(gzip.compress(head + array.tobytes()))
+    return root
+
+
+def csv_of(root: Path, images: Pictures, labels: Pictures) -> Path:
+    rows = [",".join(map(str, (label, *image.ravel()))) for image, label in zip(images, labels, strict=True)]
+    (root / "source.csv.gz").write_bytes(gzip.compress("\n".join(rows).encode()))
+    return root / "source.csv.gz"
+
+
+def parquet_of(root: Path, images: Pictures, labels: Pictures) -> Path:
+    cells = []
+    for image in images:
+        file = io.BytesIO()
+        Image.fromarray(image).save(file, "PNG")
+        cells.append(file.getvalue())
+    pq.write_table(pa.table({"image": cells, "label": labels}), root / "source.parquet")
+    return root / "source.parquet"
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("side", [28, 20])
+@pytest.mark.parametrize("make", [npy_of, zip_of, tree_of, npz_of, idx_of, csv_of, parquet_of])
+def test_a_source_that_changes_after_a_kill_is_read_again(
+    tmp_path: Path, make: Callable[[Path, Pictures, Pictures], Path], side: int
+) -> None:
+    """Another source takes its place, whose files are older than what was decoded: their labels or sizes count."""
+    images, labels = pixels(10)
+    other, _ = pixels(10, side=side)
+    (root := tmp_path / "source").mkdir()
+    (new := tmp_path / "new").mkdir()
+    source, _ = make(root, images, labels), make(new, other, np.roll(labels, 10))
+    for path in new.rglob("*"):
+        os.utime(path, (1e9, 1e9))
+    time.sleep(0.01)
+    kill_after_decoding(tmp_path / "data", source)
+    root.rename(tmp_path / "old")
+    new.rename(root)
+    version = imported(tmp_path / "data", source)
+    assert (version.shape, version.sha256) == ((1, side, side), imported(tmp_path / "other", source).sha256)
+
+
+def test_labels_that_change_after_a_kill_are_read_again(tmp_path: Path) -> None:
+    """Their file is another one than that of the pictures."""
+    images, labels = pixels(10)
+    source = npy_of(tmp_path / "source", images, labels)
+    kill_after_decoding(tmp_path / "data", source)
+    np.save(source / "labels.npy", np.roll(labels, 10))
+    assert imported(tmp_path / "data", source).sha256 == imported(tmp_path / "other", source).sha256
 
 
 def test_the_first_refused_sample_is_named_in_whatever_order_tasks_end(tmp_path: Path) -> None:
