@@ -5,6 +5,7 @@ No link is made, and nothing encrypted is read.
 
 from __future__ import annotations
 
+import lzma
 import shutil
 import struct
 import tarfile
@@ -97,10 +98,10 @@ def _unpack(path: Path, folder: Path, check: Callable[[], None]) -> None:
     except FileExistsError as error:
         raise refuse(f"{path.name} has an entry twice ({Path(str(error.filename)).name})") from error
     except (
-        zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, RuntimeError, NotImplementedError,
+        zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, RuntimeError, NotImplementedError,
         NotADirectoryError,
     ) as error:  # fmt: skip
-        raise refuse(f"{path.name} is no whole archive ({error})") from error
+        raise refuse(f"{path.name} is no whole archive ({str(error)[:200]})") from error
 
 
 def _zip_entries(path: Path) -> Iterator[Entry]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import lzma
 import re
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,8 +87,12 @@ def read_npz(path: Path, work: Path, check: Callable[[], None]) -> Source:
                         with archive.open(member) as file:
                             copy_bounded(file, target, member.compress_size, f"{name} in {path.name}", check)
                 arrays[name] = stored(target, f"{path.name}, {name}")
-    except (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError) as error:
-        raise refuse(f"{path.name} is no whole archive of arrays ({error}); save it again with numpy.savez") from error
+    except (
+        zipfile.BadZipFile, zlib.error, lzma.LZMAError, RuntimeError, NotImplementedError, EOFError,
+    ) as error:  # fmt: skip
+        raise refuse(
+            f"{path.name} is no whole archive of arrays ({str(error)[:200]}); save it again with numpy.savez"
+        ) from error
     return _source("archive of arrays", _pairs(arrays, path.name))
 
 
@@ -102,7 +108,7 @@ def stored(path: Path, name: str) -> Stored:
 
     try:
         found = np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError as error:
+    except (ValueError, TypeError, EOFError, OverflowError, RecursionError, MemoryError) as error:
         if "allow_pickle" in str(error) or "Python objects" in str(error):
             raise refuse(
                 f"{name} holds Python objects, which could run a program when they are read; save numbers or texts"

@@ -37,7 +37,8 @@ def read_source(path: Path, options: Options, work: Path, check: Callable[[], No
     except OSError as error:
         if error.errno in FULL:
             raise
-        raise refuse(f"{error.filename or path} cannot be read ({error.strerror}); make it readable") from error
+        why = error.strerror or error
+        raise refuse(f"{error.filename or path} cannot be read ({why}); make it readable") from error
     raise refuse(f"{path} is not there; name a folder, a file or a URL")
 
 

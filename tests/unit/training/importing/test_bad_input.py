@@ -192,6 +192,24 @@ def npz(path: Path, **arrays: object) -> Path:
     return path
 
 
+def npy(root: Path, shape: bytes) -> Path:
+    """Save arrays, one of which says that it has this shape, or is empty."""
+    np.save(root / "labels.npy", LABELS)
+    np.save(root / "images.npy", IMAGES)
+    content = (root / "images.npy").read_bytes()
+    (root / "images.npy").write_bytes(content.replace(b"(40, 28, 28)", shape) if shape else b"")
+    return root
+
+
+def damaged_zip(path: Path) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("a/1.png", IMAGES.tobytes())
+    content = bytearray(path.read_bytes())
+    content[60] ^= 255
+    path.write_bytes(content)
+    return path
+
+
 def idx(root: Path, images: Array, labels: Array) -> Path:
     for kind, array in (("images-idx3", images), ("labels-idx1", labels)):
         head = struct.pack(f">4B{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
@@ -309,6 +327,9 @@ SOURCES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "link in a tar": (lambda root: tarred(root / "a.tar.gz", "a/1.png", tarfile.SYMTYPE), "such as a link"),
     "device in a tar": (lambda root: tarred(root / "a.tar.gz", "a/1.png", tarfile.CHRTYPE), "such as a link"),
     "tar path out": (lambda root: tarred(root / "a.tar.gz", "../1.png"), "leads out of it"),
+    "damaged zip": (lambda root: damaged_zip(root / "a.zip"), "no whole archive \\(Corrupt input data"),
+    "no array": (lambda root: npy(root, b""), "images.npy is damaged \\(No data left in file"),
+    "fewer than no samples": (lambda root: npy(root, b"(-1, 28, 28)"), "is damaged \\(memory mapped length"),
     "cut zip": (lambda root: written(root / "a.zip", b"PK\3\4" + bytes(50)), "no whole archive"),
     "not there": (lambda root: root / "missing", "is not there"),
     "a text": (lambda root: written(root / "a.txt", b"hello\nworld\n"), "nothing that is imported"),
