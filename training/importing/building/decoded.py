@@ -13,6 +13,7 @@ import numpy.typing as npt
 from preflight.pictures.form import Form
 from training.importing.rows import ROW, Images, Rows
 from training.importing.shards import EXAMPLES, Decoded, Refused, Shard
+from training.importing.sources.base import class_name
 
 OPEN: Final = 256
 """Files of pictures that are mapped at once."""
@@ -94,7 +95,7 @@ def gather(work: Path, form: Form, tasks: list[tuple[Shard, str, Decoded]], orde
         if not done.rows:
             continue
         rows: Rows = np.load(work / f"{key}.rows.npy", allow_pickle=False)
-        numbers = np.asarray([names.setdefault(name, len(names)) for name in done.names], np.int64)
+        numbers = np.asarray([names.setdefault(class_name(name), len(names)) for name in done.names], np.int64)
         parts.append(rows)
         labels.append(numbers[rows["label"]])
         starts.append(starts[-1] + len(rows))

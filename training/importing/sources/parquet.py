@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from preflight.errors import MissingPackage
 from preflight.packages import how_to_install
 from training.importing.shards import ANY, Shard
-from training.importing.sources.base import Source, check_samples, refuse
+from training.importing.sources.base import Source, check_samples, class_name, refuse
 from training.importing.sources.files import start_of
 from training.importing.sources.trees import SPLITS, is_hidden
 
@@ -84,7 +84,9 @@ def read_parquet(paths: list[Path]) -> Source:
     if not samples:
         raise refuse(f"{paths[0].name} has no rows")
     check_samples(samples)
-    return Source(kind="Parquet", shards=tuple(shards), samples=samples, order=tuple(names))
+    return Source(
+        kind="Parquet", shards=tuple(shards), samples=samples, order=tuple(dict.fromkeys(map(class_name, names)))
+    )
 
 
 def _side(path: Path) -> int:

@@ -387,6 +387,25 @@ def test_labels_of_any_form_become_class_names(tmp_path: Path, labels: object, n
     assert [each.name for each in version.classes] == names
 
 
+def test_class_names_are_those_of_one_form(tmp_path: Path) -> None:
+    """Two that differ in white space or in Unicode's form alone are one class, in arrays as in Parquet's metadata."""
+    names = ["a ", "a", "\u00e4", "a\u0308"]
+    source = npz(tmp_path / "a.npz", images=IMAGES, labels=np.array(names)[LABELS])
+    version = imported(tmp_path / "data", source)
+    assert {each.name: each.train + each.validation + each.test for each in version.classes} == {"a": 20, "\u00e4": 20}
+    features = {"label": {"_type": "ClassLabel", "names": names}}
+    schema = pa.schema(
+        [("image", pa.struct([("bytes", pa.binary())])), ("label", pa.int64())],
+        metadata={"huggingface": json.dumps({"info": {"features": features}})},
+    )
+    pq.write_table(pa.table({"image": cells(), "label": LABELS.tolist()}, schema=schema), tmp_path / "a.parquet")
+    assert imported(tmp_path / "data", tmp_path / "a.parquet").sha256 == version.sha256
+    names[1] = ""
+    source = npz(tmp_path / "b.npz", images=IMAGES, labels=np.array(names)[LABELS])
+    with pytest.raises(DatasetError, match="a class is named '', which is no name"):
+        imported(tmp_path / "data", source)
+
+
 def test_a_thousand_classes_and_no_more(tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 256, (2_002, 8, 8), dtype=np.uint8)
     labels = np.arange(2_002) // 2
