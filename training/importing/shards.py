@@ -57,7 +57,7 @@ class Shard:
         """Return the name of a sample in messages."""
         if self.kind == "files":
             return self.files[index]
-        return f"{Path(self.path).name}{self.extra.get('array', '')}, row {self.first + index}"
+        return f"{self.extra.get('array', Path(self.path).name)}, row {self.first + index}"
 
     def key(self, form: Form) -> str:
         """Return the name of its files: 32 hexadecimal digits, a hash of the task and the form."""

@@ -71,7 +71,13 @@ def as_text(labels: npt.NDArray[np.generic]) -> list[str | None]:
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim == 2:
-        return [str(label) for label in labels.argmax(1)] if is_one_hot(labels) else [str(row[0]) for row in labels]
+        if is_one_hot(labels):
+            return [str(label) for label in labels.argmax(1)]
+        if labels.dtype.kind in "bf" or labels.max(initial=0) <= 1:
+            raise Unusable(
+                f"labels have {labels.shape[1]} columns, of which not exactly one is 1; give each picture one class"
+            )
+        labels = labels[:, 0]
     if labels.dtype.kind == "f":
         return [str(int(label)) if np.isfinite(label) and label == int(label) else None for label in labels.tolist()]
     if labels.dtype.kind == "S":

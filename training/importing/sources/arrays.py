@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import math
 import re
 import zipfile
 import zlib
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from preflight.pictures.form import MAX_PIXELS
 from training.data.builtin.names import role_of
 from training.importing.shards import ANY, TEST, TRAIN, VALIDATION, Shard
 from training.importing.sources.base import Source, check_samples, refuse
@@ -33,7 +35,7 @@ PICTURES: Final = ("x", "image", "images", "data", "img", "imgs")
 SIDES: Final = {"tr": TRAIN, "va": VALIDATION, "te": TEST}
 GZIP: Final = b"\x1f\x8b"
 """First bytes of a gzip file (RFC 1952)."""
-IDX_TYPES: Final = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+IDX_TYPES: Final = {8: "|u1", 9: "|i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,12 +216,21 @@ def _shards(pair: Pair) -> list[Shard]:
             f"{images.name} has the shape {list(images.shape)} and {labels.name} {list(labels.shape)}; "
             "give one label for each picture"
         )
+    if math.prod(images.shape[1:]) > MAX_PIXELS:
+        raise refuse(
+            f"{images.name} has the shape {list(images.shape)}, but a picture may have at most {MAX_PIXELS:,} values"
+        )
+    if len(labels.shape) > 2 or labels.dtype[1] not in ("iufbSU" if len(labels.shape) == 1 else "iufb"):
+        raise refuse(
+            f"{labels.name} has the shape {list(labels.shape)} and the type {labels.dtype}; save one number or text "
+            "for each picture, or a row of numbers of which one is 1"
+        )
     for array in (images, labels):
         if 0 in array.shape[1:]:
             raise refuse(f"{array.name} has the shape {list(array.shape)}, with a side of 0; save it again")
     layout = "NWH" if pair.transposed else _layout(images)
     extra: dict[str, str | int | float | bool | list[str]] = {
-        "labels": str(labels.path), "layout": layout, "scale": _scale(images), "array": f" {images.name}",
+        "labels": str(labels.path), "layout": layout, "scale": _scale(images), "array": images.name,
     }  # fmt: skip
     for role, array in (("images", images), ("labels", labels)):
         if array.offset is not None:

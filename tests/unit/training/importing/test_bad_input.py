@@ -293,6 +293,26 @@ SOURCES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "not a number": (
         lambda root: npz(root / "a.npz", images=np.full((5, 4, 4), np.nan), labels=LABELS[:5]), "no numbers",
     ),
+    "several classes of one picture": (
+        lambda root: npz(root / "a.npz", images=IMAGES, labels=np.eye(4, dtype=int)[LABELS] | np.eye(4, dtype=int)[0]),
+        "labels have 4 columns, of which not exactly one is 1",
+    ),
+    "shares of classes": (
+        lambda root: npz(root / "a.npz", images=IMAGES, labels=np.full((40, 4), 0.25)), "of which not exactly one is 1",
+    ),
+    "tables of labels": (
+        lambda root: npz(root / "a.npz", images=IMAGES, labels=np.zeros((40, 2, 2))), "save one number or text",
+    ),
+    "rows of texts": (
+        lambda root: npz(root / "a.npz", images=IMAGES, labels=np.full((40, 2), "a")), "save one number or text",
+    ),
+    "a label is no number": (
+        lambda root: npz(root / "a.npz", images=IMAGES, labels=LABELS + 0.5), "label, a.npz, images, row 0 first",
+    ),
+    "huge pictures": (
+        lambda root: npz(root / "a.npz", images=np.zeros((1, 7_100, 7_100), np.uint8), labels=LABELS[:1]),
+        "at most 50,000,000 values",
+    ),
     "no samples": (lambda root: npz(root / "a.npz", images=IMAGES[:0], labels=LABELS[:0]), "a.npz, images has no samp"),
     "no samples of fractions": (
         lambda root: npz(root / "a.npz", images=np.zeros((0, 784)), labels=LABELS[:0]), "has no samples",
