@@ -23,10 +23,12 @@ BUFFER: Final = 1 << 20
 def read(shard: Shard) -> Iterator[tuple[bytes | None, str | None]]:
     """Yield the encoded picture and the label of each row of a task."""
     image, label, names = str(shard.extra["image"]), str(shard.extra["label"]), shard.extra["names"]
+    is_struct = bool(shard.extra["struct"])
+    image = image.removesuffix(".bytes") if is_struct else image
     known = names if isinstance(names, list) else []
     for part in RowGroup.of(shard).take(int(str(shard.extra["start"])), shard.count):
-        cells = part.column(part.schema.get_field_index(image.partition(".")[0]))
-        pictures = (cells.field("bytes") if bool(shard.extra["struct"]) else cells).to_pylist()
+        cells = part.column(part.schema.get_field_index(image))
+        pictures = (cells.field("bytes") if is_struct else cells).to_pylist()
         labels = part.column(part.schema.get_field_index(label)).to_pylist()
         yield from ((data, _named(value, known)) for data, value in zip(pictures, labels, strict=True))
 

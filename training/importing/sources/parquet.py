@@ -102,7 +102,8 @@ def _image_column(schema: pa.Schema, name: str) -> tuple[str, bool]:
     found = []
     for field in schema:
         is_struct = types.is_struct(field.type) and field.type.get_field_index("bytes") >= 0
-        if is_struct or types.is_binary(field.type) or types.is_large_binary(field.type):
+        encoded = field.type.field("bytes").type if is_struct else field.type
+        if types.is_binary(encoded) or types.is_large_binary(encoded):
             found.append((field.name, is_struct))
     found.sort(key=lambda column: (column[0].lower() not in IMAGES, not column[1]))
     if not found:

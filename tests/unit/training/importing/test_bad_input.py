@@ -331,6 +331,10 @@ SOURCES: dict[str, tuple[Callable[[Path], Path], str]] = {
         lambda root: parquet(root / "a.parquet", item=[{"image": cell, "label": 1} for cell in cells(5)]),
         "has no column of encoded pictures",
     ),
+    "paths in parquet": (
+        lambda root: parquet(root / "a.parquet", image=[{"bytes": "a.png"}] * 40, label=LABELS.tolist()),
+        "has no column of encoded pictures",
+    ),
     "no parquet": (lambda root: written(root / "a.parquet", b"PAR1 not PAR1"), "cannot be read as Parquet"),
     "zip bomb": (
         lambda root: zipped(root / "a.zip", {f"a/{number}.png": bytes(30 << 20) for number in range(4)}),
@@ -368,6 +372,12 @@ def test_a_source_that_cannot_be_imported_leaves_nothing(tmp_path: Path, kind: s
     assert len(caught.value.message) < 600
     assert left_behind(tmp_path / "data") == []
     assert Catalog(tmp_path / "data").names() == []
+
+
+def test_a_column_of_parquet_may_have_a_dot_in_its_name(tmp_path: Path) -> None:
+    files = [cell["bytes"] for cell in cells()]
+    source = parquet(tmp_path / "a.parquet", **{"the.image": files, "label": LABELS.tolist()})
+    assert imported(tmp_path / "data", source).samples == 40
 
 
 def test_one_side_may_have_no_samples(tmp_path: Path) -> None:
