@@ -380,6 +380,13 @@ def test_a_column_of_parquet_may_have_a_dot_in_its_name(tmp_path: Path) -> None:
     assert imported(tmp_path / "data", source).samples == 40
 
 
+def test_signed_bytes_of_idx_are_numbers(tmp_path: Path) -> None:
+    source = idx(tmp_path, IMAGES // 2, LABELS)
+    with (source / "train-images-idx3-ubyte").open("r+b") as file:
+        file.write(bytes((0, 0, 9)))
+    assert imported(tmp_path / "data", source).samples == 40
+
+
 def test_one_side_may_have_no_samples(tmp_path: Path) -> None:
     """As an array of a split that was made for other tools; the other sides are imported."""
     source = npz(tmp_path / "a.npz", x_train=IMAGES, y_train=LABELS, x_val=IMAGES[:0], y_val=LABELS[:0])
