@@ -4,6 +4,7 @@ import shutil
 import threading
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from io import BytesIO, FileIO
 from pathlib import Path
 from typing import BinaryIO
@@ -38,6 +39,9 @@ class Dropping:
 
     def info(self, path: str) -> Mapping[str, object]:
         return {"size": Path(path).stat().st_size}
+
+    def modified(self, path: str) -> datetime:
+        return datetime.fromtimestamp(Path(path).stat().st_mtime, UTC)
 
     def ls(self, path: str, detail: bool) -> list[str]:  # noqa: ARG002 - fsspec's
         return [str(each) for each in Path(path).iterdir()]
