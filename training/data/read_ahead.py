@@ -13,9 +13,11 @@ from typing import Final
 from torch import Tensor
 
 LEAST_BYTES: Final = 256 << 20
-"""Least bytes of images: fewer are soon in memory as a whole, and each piece of advice costs 2 us."""
+"""Least bytes of images: fewer are soon in memory as a whole, and advice would cost a system call for each sample."""
 AHEAD: Final = 4
 """Batches that are requested ahead of the one in use."""
+MADVISE: Final = ctypes.CDLL(None).madvise
+"""The function of libc; to look it up for each sample takes longer than the call."""
 
 
 class ReadAhead:
@@ -48,4 +50,4 @@ class ReadAhead:
 def _advise(address: int, length: int, advice: int) -> None:
     """Advise the kernel about the pages that hold these bytes; a refusal costs speed alone."""
     begin = address // mmap.PAGESIZE * mmap.PAGESIZE
-    ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), ctypes.c_size_t(address + length - begin), advice)
+    MADVISE(ctypes.c_void_p(begin), ctypes.c_size_t(address + length - begin), advice)

@@ -26,7 +26,7 @@ from worker.state.packing.ledger import Entry
 from worker.state.signals import FORWARDED
 
 LINGER_SECONDS: Final = 30.0
-"""Seconds without a job after which a companion ends: it keeps torch for the next one."""
+"""Seconds without a job after which a companion ends: until then the next job begins at once."""
 STOP_TIMEOUT: Final = 30.0
 """Seconds that a companion gets to save its job when the worker stops."""
 JOIN_LOOK_SECONDS: Final = 0.05
