@@ -16,6 +16,7 @@ from typing import NamedTuple
 import psutil
 import pytest
 from pydantic import JsonValue, TypeAdapter
+from support.worker.process_tree import command_line
 from support.worker.python_path import with_module
 
 from calibration.acceptance.confirmation import CONFIRMING_PAIRS
@@ -137,9 +138,8 @@ BROKEN = "raise ImportError('libgomp.so.1: cannot open shared object file')"
 def children(of: psutil.Process | None = None) -> Iterator[psutil.Process]:
     """Yield the measuring processes of this process, or of another one."""
     for process in (of or psutil.Process()).children(recursive=True):
-        with suppress(psutil.Error):
-            if MODULE in process.cmdline():
-                yield process
+        if MODULE in command_line(process):
+            yield process
 
 
 @dataclass

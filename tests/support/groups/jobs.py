@@ -7,6 +7,7 @@ import psutil
 
 from preflight import Client
 from preflight.wire import AnyEvent, TrainJob
+from support.worker.process_tree import command_line
 from support.worker.services import StartWorker, Worker, digits_job
 
 GROUP = {"PREFLIGHT_GROUP": "on", "PREFLIGHT_CHECKPOINT_SECONDS": "1"}
@@ -52,7 +53,7 @@ def named(workers: list[Worker], name: str) -> Worker:
 def work_horse(worker: Worker) -> psutil.Process:
     """Return the process in which a worker runs a job, or trains along with another."""
     children = psutil.Process(worker.process.pid).children()
-    return next(child for child in children if child.cmdline() == psutil.Process(worker.process.pid).cmdline())
+    return next(child for child in children if command_line(child) == psutil.Process(worker.process.pid).cmdline())
 
 
 def tree(worker: Worker) -> list[psutil.Process]:

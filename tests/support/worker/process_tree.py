@@ -36,6 +36,13 @@ def tree(pid: int) -> list[int]:
         return []
 
 
+def command_line(process: psutil.Process) -> list[str]:
+    """Return the arguments of a process; none of one that has ended, whether somebody waited for it or not."""
+    with suppress(psutil.NoSuchProcess):
+        return process.cmdline()
+    return []
+
+
 def settled_tree(pid: int) -> list[int]:
     """Return `tree` once it has not changed for a while: no child of a job is about to end."""
     pids, since = tree(pid), time.monotonic()

@@ -6,12 +6,12 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
+from support.worker.process_tree import command_line
 from support.worker.python_path import with_module
 
 from calibration.measure import process_pool as module
@@ -38,11 +38,7 @@ MIB = 1 << 20
 
 def processes() -> list[psutil.Process]:
     """Return the measuring processes of this one, the oldest first."""
-    found = []
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            if MODULE in process.cmdline():
-                found.append(process)
+    found = [process for process in psutil.Process().children(recursive=True) if MODULE in command_line(process)]
     return sorted(found, key=lambda process: process.create_time())
 
 

@@ -13,6 +13,7 @@ import pytest
 from redis import Redis
 from rq import Queue
 from support.groups.jobs import GROUP, group_job, start_group
+from support.worker.process_tree import command_line
 from support.worker.services import RunWorker, StartWorker, Worker, digits_job, wait_for, wait_until
 from support.worker.survival import assert_nothing_duplicated, long_job, until_checkpoint
 
@@ -158,7 +159,7 @@ def test_a_supervisor_that_is_stopped_by_itself_requeues_its_job(
     client.enqueue(long_job("job", plan=PLANS["one process"]))
     worker = start_worker()
     until_checkpoint(client, "job", 1)
-    supervisor = next(child for child in tree(worker)[0].children() if child.cmdline() == tree(worker)[0].cmdline())
+    supervisor = next(child for child in tree(worker)[0].children() if command_line(child) == tree(worker)[0].cmdline())
     supervisor.send_signal(signal.SIGTERM)
     state = wait_for(client, "job")
     assert (state.status, state.attempt, state.model_sha256) == ("finished", 2, expected)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
+from typing import Final
 from urllib.parse import quote
 
 import psutil
@@ -22,6 +23,7 @@ from support.files.objects import BUCKET, CREDENTIALS
 from support.files.pictures import SHAPES, drawn, imported, save_tree
 from support.files.small_disk import megabyte
 from support.web.service import OBJECTS, TOKEN, Answer, Service, free_port, serving
+from support.worker.process_tree import command_line
 from support.worker.services import StartWorker, wait_until
 
 from preflight import Client, TrainJob
@@ -62,6 +64,10 @@ def ended(service: Service, answer: Answer, seconds: float = 60) -> dict[str, ob
     found = service.ask("GET", path).json
     assert isinstance(found, dict)
     return found
+
+
+LARGE: Final = 512
+"""Pixels of a side, so that an import takes a second at least: something can happen while it runs."""
 
 
 def class_names(detail: Answer) -> list[object]:
@@ -123,9 +129,10 @@ def test_it_runs_beside_a_training_at_idle_priority(
     policies: list[int] = []
 
     def saw() -> bool:
-        with suppress(psutil.NoSuchProcess, ProcessLookupError):
-            of_it = [each.pid for each in own.children(recursive=True) if str(accepted["import_id"]) in each.cmdline()]
-            policies.extend(os.sched_getscheduler(pid) for pid in of_it)
+        children = own.children(recursive=True)
+        for pid in (each.pid for each in children if str(accepted["import_id"]) in command_line(each)):
+            with suppress(ProcessLookupError):
+                policies.append(os.sched_getscheduler(pid))
         return bool(policies)
 
     wait_until(saw, 20)
@@ -145,7 +152,7 @@ def test_it_runs_beside_a_training_at_idle_priority(
 def test_a_worker_that_stops_leaves_it_to_another(
     service: Service, settings: Settings, connection: Redis, start_worker: StartWorker, tmp_path: Path
 ) -> None:
-    accepted = upload(service, "photos", packed(save_tree(tmp_path / "photos", 60)))
+    accepted = upload(service, "photos", packed(save_tree(tmp_path / "photos", 60, side=LARGE)))
     path = f"/v1/imports/{accepted['import_id']}"
     first = start_worker()
     wait_until(lambda: service.ask("GET", path)["status"] == "running", 20)
@@ -168,14 +175,14 @@ def test_a_killed_import_goes_on(
     service: Service, settings: Settings, start_worker: StartWorker, tmp_path: Path
 ) -> None:
     """After its lease has run out, and at most a few times: then it is refused, and the upload is kept for a day."""
-    accepted = upload(service, "photos", packed(save_tree(tmp_path / "photos", 60)))
+    accepted = upload(service, "photos", packed(save_tree(tmp_path / "photos", 60, side=LARGE)))
     path = f"/v1/imports/{accepted['import_id']}"
     worker = psutil.Process(start_worker().process.pid)
     for attempt in range(1, 5):
         wait_until(partial(began, service, path, attempt), 40)
         for child in worker.children(recursive=True):
             with suppress(psutil.NoSuchProcess):
-                if str(accepted["import_id"]) in child.cmdline():
+                if str(accepted["import_id"]) in command_line(child):
                     child.send_signal(signal.SIGKILL)
     done = ended(service, accepted, 40)
     assert (done["status"], done["reason"]) == ("refused", "child_failed")
@@ -188,7 +195,7 @@ def test_a_cancelled_import_leaves_nothing(
     service: Service, settings: Settings, start_worker: StartWorker, tmp_path: Path
 ) -> None:
     """While it waits, and while it runs."""
-    archive = packed(save_tree(tmp_path / "photos", 60))
+    archive = packed(save_tree(tmp_path / "photos", 60, side=LARGE))
     waiting = upload(service, "photos", archive)
     cancelled = service.ask("POST", f"/v1/imports/{waiting['import_id']}/cancel", {})
     assert (cancelled.status, cancelled["status"]) == (200, "cancelled")

@@ -7,6 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 from redis import Redis
+from support.worker.process_tree import command_line
 from support.worker.services import wait_until
 
 from worker.config.settings import Settings
@@ -24,7 +25,8 @@ signal.pause()
 
 def words() -> list[list[str]]:
     """Return the arguments of this process's children that stand for an import."""
-    return [child.cmdline()[4:] for child in psutil.Process().children() if "waiting_import" in child.cmdline()]
+    lines = [command_line(child) for child in psutil.Process().children()]
+    return [line[4:] for line in lines if "waiting_import" in line]
 
 
 def test_an_import_gives_way_to_a_job_and_goes_on_beside_it(
