@@ -78,6 +78,8 @@ def _names_files(path: Path) -> bool:
     """Whether a table has columns for a picture and its class."""
     try:
         names, _ = _opened(path, HEAD)
+    except UnicodeError:  # `read_table` refuses it by name; without that the folder would have no labels
+        return TABLES.fullmatch(path.name) is not None
     except (ValueError, RecursionError, OSError):
         return False
     return _has_both(names)

@@ -531,6 +531,15 @@ def test_a_table_that_cannot_be_read_right_is_refused(
     assert left_behind(tmp_path / "data") == []
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_a_table_of_labels_in_another_encoding_is_named(tmp_path: Path, encoding: str) -> None:
+    """Without it all pictures of the folder would be of one class."""
+    source = labelled(tmp_path / "source", "labels.csv", lines)
+    (source / "labels.csv").write_bytes((source / "labels.csv").read_text().replace("ring", "rïng").encode(encoding))
+    with pytest.raises(DatasetError, match=r"labels.csv cannot be read as a table .*; save it as UTF-8"):
+        imported(tmp_path / "data", source)
+
+
 @pytest.mark.parametrize("indent", [None, 1])
 def test_a_long_list_in_json_is_a_table(tmp_path: Path, indent: int | None) -> None:
     """It is known by its first entry with a label, whatever comes behind the bytes that are looked at."""
