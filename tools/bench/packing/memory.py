@@ -14,8 +14,8 @@ from tools.bench.record import judged
 GIBIBYTES: Final = (1, 2, 4)
 MIXES: Final = 100
 SEED: Final = 55
-KINDS: Final = (("mnist", "cnn", 20_000), ("digits", "resnet18", 2_000))
-"""Data set, model, and how many samples a job trains on at most: some seconds."""
+KINDS: Final = (("mnist", "cnn", 20_000), ("digits", "resnet18", 1_280))
+"""Data set, model, and the most samples that a job trains on: less than an epoch, some seconds."""
 BATCHES: Final = (64, 256, 1024)
 
 

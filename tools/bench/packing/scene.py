@@ -82,8 +82,11 @@ def ended(scene: Scene, jobs: Sequence[str]) -> float:
 
 
 def failures(scene: Scene, jobs: Sequence[str]) -> int:
-    """Return how many of the jobs did not finish."""
-    return sum(scene.client.status(job_id).status != "finished" for job_id in jobs)
+    """Print the sentence of each job that did not finish; return how many there are."""
+    failed = [state for state in map(scene.client.status, jobs) if state.status != "finished"]
+    for state in failed:
+        print(f"job {state.job_id} {state.status}: {state.message}", flush=True)
+    return len(failed)
 
 
 def events(scene: Scene, job_id: str) -> list[tuple[float, AnyEvent]]:
