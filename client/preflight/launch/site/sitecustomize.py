@@ -4,6 +4,8 @@ Nothing else happens until the process imports torch. The tuner is loaded by pat
 of the user's with names like ours stay theirs; it needs nothing but the standard library and torch.
 """
 
+from __future__ import annotations  # a script around a training may start Pythons that do not know `X | None`
+
 import importlib
 import importlib.abc
 import importlib.machinery
