@@ -23,9 +23,13 @@ PRIVATE = "_preflight_run"
 class _LoaderOfTorch(importlib.abc.Loader):
     """Loads torch as its own loader does, then the tuner."""
 
-    def __init__(self, loader: importlib.abc.Loader, folder: str) -> None:
+    def __init__(self, loader: importlib.abc.Loader, finder: _FinderOfTorch) -> None:
         self._loader = loader
-        self._folder = folder
+        self._finder = finder
+
+    def __getattr__(self, name: str) -> object:
+        """Return what torch's own loader has, for those who look at a spec and do not load it."""
+        return getattr(self._loader, name)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)
@@ -34,30 +38,35 @@ class _LoaderOfTorch(importlib.abc.Loader):
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
+        self._finder.leave()
         self._loader.exec_module(module)
         try:
-            _load_tuner(self._folder)
+            _load_tuner(self._finder.folder)
         except Exception as error:  # a training never ends for its tuning
-            _mark(self._folder, f"failed-{os.getpid()}", f"{type(error).__name__}: {error}")
+            _mark(self._finder.folder, f"failed-{os.getpid()}", f"{type(error).__name__}: {error}")
 
 
 class _FinderOfTorch(importlib.abc.MetaPathFinder):
-    """Waits for the first import of torch."""
+    """Waits for the first import of torch; Transformers and others look for its spec before they import it."""
 
     def __init__(self, folder: str) -> None:
-        self._folder = folder
+        self.folder = folder
+
+    def leave(self) -> None:
+        """Find nothing any more."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         if name != "torch":
             return None
-        sys.meta_path.remove(self)
         for finder in sys.meta_path:
-            spec = finder.find_spec(name, path, target)
+            spec = None if finder is self else finder.find_spec(name, path, target)
             if spec is not None:
                 if spec.loader is not None:
-                    spec.loader = _LoaderOfTorch(spec.loader, self._folder)
+                    spec.loader = _LoaderOfTorch(spec.loader, self)
                 return spec
         return None
 

@@ -54,7 +54,11 @@ OTHER_TORCH = "PREFLIGHT_TEST_OTHER_PYTHON"
 @pytest.mark.parametrize(
     ("program", "code", "why"),
     [
-        ("import torch; raise SystemExit(3)", 3, "torch was imported, but no optimizer made a step"),
+        (
+            "import importlib.util as i; i.find_spec('torch'); import torch; raise SystemExit(3)",
+            3,
+            "torch was imported, but no optimizer made a step",
+        ),
         ("import nothing_of_that_name", 1, "no Python process imported torch"),
         ("import torch, nothing_of_that_name", 1, "torch was imported, but no optimizer made a step"),
     ],
