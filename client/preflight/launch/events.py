@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -49,8 +50,9 @@ class EventLog:
     def _write(self, at: float, event: Record) -> None:
         self._sequence += 1
         whole = {"v": 1, "seq": self._sequence, "job_id": self._job, "attempt": 1, "ts": at, **event}
-        self._out.write(json.dumps({name: value for name, value in whole.items() if value is not None}) + "\n")
-        self._out.flush()
+        with suppress(OSError):  # a reader that has gone ends no training
+            self._out.write(json.dumps({name: value for name, value in whole.items() if value is not None}) + "\n")
+            self._out.flush()
 
 
 def _events(record: Record, process: Process) -> Iterator[Record]:

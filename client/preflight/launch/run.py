@@ -58,23 +58,22 @@ def run(steps: int | None, report: Path | None, command: tuple[str, ...], **flag
     twice, and what is learned differs by rounding alone.
     """
     is_plain = flags["exact"] or flags["same_start"]
-    folder = _make_folder()
     history = None if is_plain else _history(command)
     start = Start() if history is None else history.choose(os.environ)
+    folder = _make_folder(
+        Options(exact=flags["exact"], steps=steps, interop=start.interop, advise=flags["advise"])
+    )  # fmt: skip
     if folder is None:
-        click.echo("preflight: the command ran untouched: no folder for temporary files can be written", err=True)
-    else:
-        Options(exact=flags["exact"], steps=steps, interop=start.interop, advise=flags["advise"]).write(
-            folder / "options.json"
-        )
-    events = EventLog(folder, sys.stderr) if flags["log"] and folder is not None else None
+        _say("preflight: the command ran untouched: no folder for temporary files can be written")
+    is_logged = flags["log"] and folder is not None and sys.stderr is not None  # closed
+    events = EventLog(folder, sys.stderr) if folder is not None and is_logged else None
     quota, kills, began = binding_quota(), oom_kills(), time.monotonic()
     throttling = Throttling.read(quota)
     try:
         status = run_command(command, _variables(folder, start), events.write_new if events else None)
     except OSError as error:
         _remove(folder)
-        click.echo(f"preflight: {command[0]} cannot be started: {error.strerror}", err=True)
+        _say(f"preflight: {command[0]} cannot be started: {error.strerror}")
         raise SystemExit(NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE) from error
     ended = Ended(
         status=status, seconds=time.monotonic() - began, kills=max(0, oom_kills() - kills),
@@ -91,7 +90,7 @@ def run(steps: int | None, report: Path | None, command: tuple[str, ...], **flag
         if report is not None:
             _write_report(report, json.dumps(summary(command, findings, ended, said), indent=1))
         if not flags["quiet"]:
-            click.echo(block(findings, ended, said), err=True)
+            _say(block(findings, ended, said))
         if not any(process.is_alive for process in findings.processes):
             _remove(folder)
     raise SystemExit(status)
@@ -102,7 +101,13 @@ def _write_report(path: Path, content: str) -> None:
     try:
         path.write_text(f"{content}\n")
     except OSError as error:
-        click.echo(f"preflight: {path} cannot be written ({error.strerror}); name another --json file", err=True)
+        _say(f"preflight: {path} cannot be written ({error.strerror}); name another --json file")
+
+
+def _say(text: str) -> None:
+    """Write to stderr; the command's exit code counts, whoever reads that."""
+    with suppress(OSError):
+        click.echo(text, err=True)
 
 
 def _history(command: Sequence[str]) -> History | None:
@@ -122,10 +127,16 @@ def _variables(folder: Path | None, start: Start) -> dict[str, str]:
     return variables
 
 
-def _make_folder() -> Path | None:
+def _make_folder(options: Options) -> Path | None:
     for where in (None, SHARED_MEMORY):
-        with suppress(OSError):
-            return Path(tempfile.mkdtemp(prefix="preflight-run-", dir=where))
+        folder = None
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="preflight-run-", dir=where))
+            options.write(folder / "options.json")
+        except OSError:  # a disk that is full takes a folder, and no file
+            _remove(folder)
+        else:
+            return folder
     return None
 
 

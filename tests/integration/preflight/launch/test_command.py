@@ -71,6 +71,22 @@ def test_a_command_that_cannot_be_started(tmp_path: Path) -> None:
     assert run([str(script)]).returncode == 5  # without a first line it is a script of the shell
 
 
+@pytest.mark.parametrize("redirected", ["2>/dev/full", "2>&-"])
+def test_a_stderr_that_takes_nothing_leaves_command_and_exit_code(redirected: str) -> None:
+    shell = f"exec {PREFLIGHT} run --log -- sh -c 'echo 5; exit 3' {redirected}"
+    done = subprocess.run(["/bin/sh", "-c", shell], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (3, "5\n")
+
+
+def test_a_disk_that_takes_no_file_leaves_the_command(tmp_path: Path) -> None:
+    shell = f"ulimit -f 0; exec {PREFLIGHT} run -- sh -c 'echo 5; exit 3'"
+    variables = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(["/bin/sh", "-c", shell], capture_output=True, text=True, check=False, env=variables)
+    assert (done.returncode, done.stdout) == (3, "5\n"), done.stderr
+    assert "ran untouched: no folder for temporary files can be written" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_signal_is_forwarded_and_its_handler_decides() -> None:
     program = "trap 'echo stopping; exit 9' TERM; echo ready; while :; do sleep 0.02; done"
     with subprocess.Popen([PREFLIGHT, "run", "-q", "--", "sh", "-c", program], stdout=subprocess.PIPE) as process:
