@@ -22,13 +22,12 @@ POLL_SECONDS: Final = 1.0
 """Seconds between two calls of `poll`."""
 _PR_SET_PDEATHSIG: Final = 1
 _JOB_CONTROL: Final = frozenset((signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU))
-_FORWARDED: Final = _JOB_CONTROL | {
-    signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT,
-    signal.SIGWINCH, signal.SIGALRM,
-}  # fmt: skip
-_WATCHED: Final = _FORWARDED | {signal.SIGCHLD}
 _RESET: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 """Python ignores these, and a program that is started inherits it."""
+_WATCHED: Final = signal.valid_signals() - {
+    *_RESET, signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL,
+}  # fmt: skip
+"""All that a process may be sent, but for those that its own faults cause."""
 
 
 def run_command(command: Sequence[str], variables: Mapping[str, str], poll: Callable[[], None] | None = None) -> int:

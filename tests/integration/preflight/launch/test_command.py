@@ -1,6 +1,7 @@
 """`preflight run` leaves a command as it is: exit status, signals, terminal, standard input, environment."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -87,12 +88,13 @@ def test_a_disk_that_takes_no_file_leaves_the_command(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_signal_is_forwarded_and_its_handler_decides() -> None:
-    program = "trap 'echo stopping; exit 9' TERM; echo ready; while :; do sleep 0.02; done"
+@pytest.mark.parametrize("name", ["TERM", "ABRT", "XCPU"])
+def test_a_signal_is_forwarded_and_its_handler_decides(name: str) -> None:
+    program = f"trap 'echo stopping; exit 9' {name}; echo ready; while :; do sleep 0.02; done"
     with subprocess.Popen([PREFLIGHT, "run", "-q", "--", "sh", "-c", program], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        process.terminate()
+        process.send_signal(signal.Signals[f"SIG{name}"])
         assert process.stdout.read() == b"stopping\n"
     assert process.returncode == 9
 
