@@ -93,8 +93,8 @@ def _start(command: Sequence[str], variables: Mapping[str, str], mask: set[int] 
                 if os.getppid() != ours:
                     os.kill(os.getpid(), signal.SIGKILL)
             _execute(list(command), variables)
-        except OSError as error:
-            os.write(writer, str(error.errno or errno.EINVAL).encode())
+        except (OSError, ValueError) as error:  # an empty name is a ValueError
+            os.write(writer, str(getattr(error, "errno", None) or errno.ENOENT).encode())
         finally:
             os._exit(NOT_FOUND)
     os.close(writer)

@@ -67,6 +67,7 @@ def test_a_command_that_cannot_be_started(tmp_path: Path) -> None:
     script = tmp_path / "train.sh"
     script.write_text("exit 5\n")
     assert run(["nothing-of-that-name"]).returncode == 127
+    assert "preflight:  cannot be started: No such file or directory" in run([""]).stderr
     assert run([str(script)]).returncode == 126
     script.chmod(0o755)
     assert run([str(script)]).returncode == 5  # without a first line it is a script of the shell
