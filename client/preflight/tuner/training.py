@@ -136,8 +136,7 @@ class Training:
         import torch
 
         self._base_bytes = imported.base_bytes
-        named = [name for name in THREAD_VARIABLES if name in self._variables]
-        source = named[0] if named else "script" if self._own.threads != imported.threads else "default"
+        source = find_source(self._variables, self._own.threads, imported.threads)
         if self._options.exact and self._reason is None:
             self._reason = "--exact changes nothing after the first step"
         total = self._options.steps or self._workload.total_steps
@@ -290,6 +289,17 @@ class Training:
         except OSError:
             return "another process of the same command trains, too"
         return None
+
+
+def find_source(variables: Mapping[str, str], threads: int, imported: int) -> str:
+    """Return who set the threads: a variable, the script, or nobody (default); torch had `imported` at its import.
+
+    OpenMP takes the first number of a list, and its default for a value that it cannot read.
+    """
+    if threads != imported:
+        return "script"
+    asked = {name: variables.get(name, "").partition(",")[0].strip() for name in THREAD_VARIABLES}
+    return next((name for name, value in asked.items() if value == str(imported)), "default")
 
 
 def torch_threads() -> int:

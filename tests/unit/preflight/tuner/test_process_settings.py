@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from preflight.tuner.settings import HUGE_PAGES, explain_fixed_malloc, set_malloc
+from preflight.tuner.training import find_source
 
 
 class Musl:
@@ -45,3 +46,20 @@ def test_a_malloc_that_the_user_has_set_is_left_alone(maps: Path, variables: dic
 def test_another_allocator_is_left_alone(maps: Path) -> None:
     maps.write_text("7f00-7f01 r-xp 0 0 0 /usr/lib/x86_64-linux-gnu/libjemalloc.so.2\n")
     assert explain_fixed_malloc({}, maps) == "the allocator is jemalloc"
+
+
+@pytest.mark.parametrize(
+    ("variables", "threads", "source"),
+    [
+        ({"OMP_NUM_THREADS": "2"}, 2, "OMP_NUM_THREADS"),
+        ({"OMP_NUM_THREADS": "2,1"}, 2, "OMP_NUM_THREADS"),
+        ({"OMP_NUM_THREADS": ""}, 2, "default"),
+        ({"OMP_NUM_THREADS": "garbage"}, 2, "default"),
+        ({"OMP_NUM_THREADS": "4", "MKL_NUM_THREADS": "2"}, 2, "MKL_NUM_THREADS"),
+        ({"OMP_NUM_THREADS": "2"}, 1, "script"),
+        ({}, 2, "default"),
+    ],
+)
+def test_who_set_the_threads(variables: dict[str, str], threads: int, source: str) -> None:
+    """Torch had two at its import."""
+    assert find_source(variables, threads, 2) == source
