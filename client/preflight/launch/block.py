@@ -118,8 +118,7 @@ def _predicted(main: Process) -> str:
     total = integer(found[0].get("total")) or 0
     if main.steps < total:
         return f"{said}; it ended after {main.steps:,} of {plural(total, 'step')}"
-    took = (number(checked[0].get("ended_at")) or 0.0) - (number(found[0].get("at")) or 0.0)
-    return f"{said}; it took {duration(took, like=left)}"
+    return f"{said}; it took {duration(number(checked[0].get('took_s')) or 0.0, like=left)}"
 
 
 def _notes(main: Process) -> list[str]:

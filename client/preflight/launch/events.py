@@ -83,7 +83,7 @@ def _events(record: Record, process: Process) -> Iterator[Record]:
         case "checked":
             predicted = number(record.get("predicted_s")) or 0.0
             first = process.named("prediction")[0]
-            measured = (number(record.get("ended_at")) or 0.0) - (number(first.get("at")) or 0.0)
+            measured = number(record.get("took_s")) or 0.0
             steps = max(1, integer(record.get("steps")) or 1)
             yield {
                 "type": "prediction_checked", "epoch": 1, "steps": steps, "whole": False, "predicted_s": predicted,

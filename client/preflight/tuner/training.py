@@ -107,16 +107,15 @@ class Training:
         self._run: Steps[None] | None = None
         self._fights = 0
         self._base_bytes = 0
-        self._began = time.time()
-        self._told = time.perf_counter()
+        self._began = self._told = time.perf_counter()
         self._spent: dict[Settings, tuple[int, float]] = {}
         self._settled: list[list[float]] = []
         """Seconds of steps, by second, since the settings won."""
         self._settled_s = self._group_began = 0.0
         self._steady: list[list[float]] = []
         """The same of the last stretch that was long enough to be compared with other starts."""
-        self._predicted: tuple[int, float] | None = None
-        """Steps done when the end was predicted, and the predicted seconds of a step."""
+        self._predicted: tuple[int, float, float] | None = None
+        """Steps done when the end was predicted, the predicted seconds of a step, and the time of perf_counter."""
         self._memory_peak = 0
         parameters = [each for group in optimizer.param_groups for each in group["params"]]
         is_advised = options.advise and explain_untunable(optimizer, variables) is None
@@ -221,7 +220,7 @@ class Training:
         self._memory_peak = max(self._memory_peak, self._container.memory_bytes() or 0, status_sizes()["VmHWM"])
         gain = self._tuning.gains.total() if self._tuning else None
         self._journal.replace(
-            "summary", ended=ended, steps=self.steps + pending, seconds=time.time() - self._began,
+            "summary", ended=ended, steps=self.steps + pending, seconds=self._told - self._began,
             settings=self._tuning.best if self._tuning else self._now,
             spent=[{"settings": each, "steps": steps, "seconds": s} for each, (steps, s) in self._spent.items()],
             gain=gain, settled=self._tuning is not None and self._tuning.settled is not None,
@@ -230,9 +229,9 @@ class Training:
             memory_peak=self._memory_peak, memory_limit=self._container.memory_limit,
         )  # fmt: skip
         if self._predicted is not None and ended:
-            done, step_s = self._predicted
+            done, step_s, at = self._predicted
             steps = self.steps + pending - done
-            self._journal.write("checked", steps=steps, predicted_s=step_s * steps, ended_at=time.time())
+            self._journal.write("checked", steps=steps, predicted_s=step_s * steps, took_s=self._told - at)
 
     def _apply(self, wanted: Settings) -> None:
         if wanted != self._now:
@@ -268,7 +267,7 @@ class Training:
             return
         step_s, low, high = step_interval(self._settled, mean_step)
         left = total - self.steps
-        self._predicted = (self.steps, step_s)
+        self._predicted = (self.steps, step_s, time.perf_counter())
         self._journal.write(
             "prediction", done=self.steps, total=total, step_s=step_s, left_s=step_s * left, low_s=low * left,
             high_s=high * left,

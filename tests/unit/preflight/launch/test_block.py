@@ -82,7 +82,7 @@ def test_a_prediction_is_compared_with_what_came() -> None:
     predicted: Record = {
         "what": "prediction", "at": 100.0, "done": 50, "total": 1240, "left_s": 170.0, "low_s": 160.0, "high_s": 180.0,
     }  # fmt: skip
-    checked: Record = {"what": "checked", "ended_at": 272.0}
+    checked: Record = {"what": "checked", "took_s": 172.0}
     line = f"{foreseen(170, 160, 180)} were predicted after 50 steps"
     assert f"{line}; it took 172 s" in said(WINNER, predicted, checked)
     early = said(WINNER, {**predicted, "total": 5000}, checked)
