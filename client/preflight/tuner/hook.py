@@ -3,7 +3,8 @@
 import atexit
 import os
 import sys
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -39,6 +40,7 @@ class TrainingHook:
             self._training.knobs.release()
         self._lead = 0
         """id() of the optimizer whose steps are counted; 0: there was none yet."""
+        self._lead_alive: Callable[[], object] = lambda: self
         self._calls: dict[int, int] = {}
         self._silent = 0
         self._clock = LapClock()
@@ -73,7 +75,7 @@ class TrainingHook:
         mine = id(optimizer)
         self._calls[mine] = self._calls.get(mine, 0) + 1
         if not self._lead:
-            self._lead = mine
+            self._lead, self._lead_alive = mine, weakref.ref(optimizer)
             try:
                 self._training = Training(self._folder, self._variables, self.options, optimizer)
                 self._training.begin(self.imported)
@@ -85,9 +87,12 @@ class TrainingHook:
         training = self._training
         if training is None:
             return False
+        if self._lead_alive() is None:  # a script that makes a new optimizer for each epoch or fold
+            self._lead, self._lead_alive = mine, weakref.ref(optimizer)
+            return True
         is_rarer = self._calls[mine] == CHOOSE_CALLS and training.steps > 2 * CHOOSE_CALLS
         if is_rarer or (self._silent > SILENT_CALLS and training.is_stale()):
-            self._lead, self._silent = mine, 0
+            self._lead, self._lead_alive, self._silent = mine, weakref.ref(optimizer), 0
             self._clock.begin()
         return False
 

@@ -78,6 +78,9 @@ def test_steps_are_counted_by_the_optimizer_that_steps_most_seldom(odd: tuple[st
     assert loader["steps"] == 32
     workload = TypeAdapter(dict[str, object]).validate_python(part(found, "forked_loader", "start")["workload"])
     assert (workload["batch"], workload["workers"]) == (16, 1)
+    summary = part(found, "new_optimizers", "summary")
+    assert summary["steps"] == 600
+    assert 0 < TypeAdapter(float).validate_python(summary["seconds"]) < 600
 
 
 @pytest.mark.slow
