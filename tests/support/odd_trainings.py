@@ -1,6 +1,6 @@
-"""Trainings of all kinds for `preflight run`, each in a forked child of one process: `odd_trainings.py FOLDER`.
+"""Trainings of all kinds for `preflight run`, each in a child of multiprocessing: `odd_trainings.py FOLDER`.
 
-Each child writes its process id into a file of its name.
+The process id of each is written into a file of its name.
 """
 
 import os
@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 
@@ -159,13 +160,11 @@ CASES: dict[str, Callable[[], None]] = {
 def main(folder: Path) -> None:
     torch.set_num_threads(1)  # next to other tests two threads wait for each other
     for name, case in CASES.items():
-        child = os.fork()
-        if child == 0:
-            (folder / name).write_text(str(os.getpid()))
-            case()
-            sys.exit(0)  # as a training ends, by way of atexit
-        _, status = os.waitpid(child, 0)
-        print(name, os.waitstatus_to_exitcode(status), flush=True)
+        child = get_context("fork").Process(target=case)
+        child.start()
+        (folder / name).write_text(str(child.pid))
+        child.join()
+        print(name, child.exitcode, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """Hook: joins the tuning to a training by torch's public hook after optimizer steps; its code stays as it is."""
 
 import atexit
+import multiprocessing
 import os
 import sys
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -76,6 +78,10 @@ class TrainingHook:
         self._calls[mine] = self._calls.get(mine, 0) + 1
         if not self._lead:
             self._lead, self._lead_alive = mine, weakref.ref(optimizer)
+            if multiprocessing.parent_process() is not None:
+                # Its forked children end by os._exit. This is the one way there, and has no public name.
+                Finalize(None, self.finish, exitpriority=0)
+                atexit.unregister(self.finish)  # which spawned ones call, too
             try:
                 self._training = Training(self._folder, self._variables, self.options, optimizer)
                 self._training.begin(self.imported)
