@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeVar
 
 from preflight.container.oom_kills import oom_kills
 from preflight.container.resources import MemoryUse, binding_quota
@@ -31,13 +31,17 @@ from preflight.tuner.training import Options
 if TYPE_CHECKING:
     import torch
 
+    from preflight.tuner.hook import TrainingHook
+
 Batch = TypeVar("Batch")
 PRIVATE: Final = "_preflight_run"
 """Name of our package in a process that `preflight run` has started: it is tuned already."""
 
 
 class Tuner:
-    """Tunes the training of this process from now on."""
+    """Tunes the training of this process from now on, until another one is made."""
+
+    _joined: "ClassVar[TrainingHook | None]" = None
 
     def __init__(
         self, *, precision: Literal["own", "auto"] = "own", micro_batch: Literal["own", "auto"] = "own",
@@ -63,11 +67,13 @@ class Tuner:
         self._folder = Path(tempfile.mkdtemp(prefix="preflight-tuner-"))
         atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
         Options(exact=exact, steps=steps, advise=advise).write(self._folder / "options.json")
-        self._hook = None
+        self._hook: TrainingHook | None = None
         if PRIVATE not in sys.modules:
             from preflight.tuner.hook import install
 
-            self._hook = install(self._folder, {})
+            if Tuner._joined is not None:
+                Tuner._joined.leave()
+            Tuner._joined = self._hook = install(self._folder, {})
 
     def step(
         self, model: "torch.nn.Module", optimizer: "torch.optim.Optimizer", batch: Batch,

@@ -34,6 +34,7 @@ class TrainingHook:
         self.options = Options.read(folder / "options.json")
         self.imported = Imported.look()
         self._training: Training | None = None
+        self.handle: torch.utils.hooks.RemovableHandle | None = None
         self.forget()
 
     def forget(self) -> None:
@@ -69,6 +70,15 @@ class TrainingHook:
                 self._training.summarize(ended=True, pending=self._clock.pending)
                 if not hasattr(sys, "last_value"):  # which an error or Ctrl-C leaves that ended the script
                     self._training.advise()
+
+    def leave(self) -> None:
+        """End the tuning, with the script's own threads: another tuner follows."""
+        self.finish()
+        if self.handle is not None:
+            self.handle.remove()
+        if self._training is not None:
+            self._training.leave()
+        self._training = None
 
     def _takes(self, optimizer: "torch.optim.Optimizer") -> bool:
         """Whether the step of another optimizer than before is one that counts."""
@@ -124,7 +134,7 @@ def install(folder: Path, variables: Mapping[str, str]) -> TrainingHook:
         if not is_compiling():  # a step inside torch.compile: nothing may be timed while it is traced
             on_step(optimizer, args, kwargs)
 
-    register_optimizer_step_post_hook(after_step)
+    hook.handle = register_optimizer_step_post_hook(after_step)
     os.register_at_fork(after_in_child=hook.forget)
     atexit.register(hook.finish)
     return hook

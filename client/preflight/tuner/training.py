@@ -207,6 +207,10 @@ class Training:
             self._journal.write("advice", **asdict(advice))
         self._journal.write("advised", seconds=time.perf_counter() - began)
 
+    def leave(self) -> None:
+        """Take the script's own settings again."""
+        self._apply(self._own)
+
     def is_stale(self) -> bool:
         """Whether no lap has ended since the last summary was due."""
         return time.perf_counter() - self._told >= 2 * TELL_SECONDS
