@@ -1,7 +1,7 @@
 """Advice on changes that would alter the result: measured after the last step, and only reported.
 
-One step's inputs are kept, and the gradients of its outputs. Forward and backward passes with them are timed at the
-end of the process, in turns with and without a change. The weights stay, and so do the user's gradients.
+Forward and backward passes of one step are timed again at the end of the process, in turns with and without a change.
+The weights stay, and so do the user's gradients.
 """
 
 import logging
@@ -9,12 +9,12 @@ import shutil
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
-from itertools import chain
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from ..statistics import Comparison, compare
+from .replay import Part, Replay
 
 if TYPE_CHECKING:
     import torch
@@ -24,11 +24,8 @@ ALIKE: Final = 0.99
 """Least cosine of the gradients of two precisions, as in calibration."""
 COMPARED_STEP: Final = 8
 """Step at which gradients are compared: at fresh weights the cosine is the seed's luck (docs/decisions.md)."""
-MOST_PARTS: Final = 0.9
-"""Share of the optimizer's parameters that a module must have to stand for the model."""
 PAIRS: Final = 7
-PAIRS_SECONDS: Final = 6.0
-"""Seconds after which no further pair is begun."""
+"""Batches that are fetched in each way."""
 COMPILERS: Final = ("g++", "clang++", "c++")
 WAITING: Final = 0.1
 """Share of a step that fetching a batch takes, from which on loader workers are tried."""
@@ -48,79 +45,16 @@ class Advice:
     note: str = ""
 
 
-@dataclass(slots=True)
-class Sample:
-    """One forward pass of a training, and the gradients of its outputs."""
-
-    module: "torch.nn.Module"
-    args: tuple[object, ...]
-    kwargs: dict[str, object]
-    cotangents: "dict[int, torch.Tensor]" = field(default_factory=dict)
-    """Gradients by the number of the output tensor; a scalar that has none is a loss, whose gradient is 1."""
-
-
-class Capture:
-    """Keeps the inputs of one forward pass of the module that has the optimizer's parameters."""
-
-    def __init__(self, parameters: "Sequence[torch.Tensor]") -> None:
-        """Look for a module that has most of `parameters`."""
-        self._sizes = {id(each): each.numel() for each in parameters}
-        self._handle: torch.utils.hooks.RemovableHandle | None = None
-        self._found: tuple[int, torch.nn.Module] | None = None
-        self.sample: Sample | None = None
-
-    def look(self) -> None:
-        """Look for the module in the forward passes until `keep`."""
-        from torch.nn.modules.module import register_module_forward_hook
-
-        self._handle = register_module_forward_hook(self._find)
-
-    def keep(self) -> bool:
-        """Keep the next forward pass of the module that was found, with its inputs copied; return if there is one."""
-        self.disarm()
-        if self._found is None:
-            return False
-        self._handle = self._found[1].register_forward_hook(self._take, with_kwargs=True)
-        return True
-
-    def disarm(self) -> None:
-        """Remove the hook, if one is set."""
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle = None
-
-    def _find(self, module: "torch.nn.Module", args: object, output: object) -> None:  # noqa: ARG002 - torch's
-        mine = sum(self._sizes.get(id(each), 0) for each in module.parameters())
-        # Outer modules end later.
-        least = MOST_PARTS * sum(self._sizes.values()) if self._found is None else self._found[0]
-        if module.training and mine >= least:
-            self._found = mine, module
-
-    def _take(
-        self, module: "torch.nn.Module", args: tuple[object, ...], kwargs: dict[str, object], output: object
-    ) -> None:
-        import torch
-
-        if not torch.is_grad_enabled() or not module.training:
-            return
-        self.disarm()
-        kept = Sample(module, tuple(map(_copied, args)), {name: _copied(each) for name, each in kwargs.items()})
-        for number, tensor in enumerate(_outputs(output)):
-            if tensor.dim():
-                tensor.register_hook(_keeping(kept, number))
-        self.sample = kept
-
-
-def advise(sample: Sample, loader: "DataLoader[object] | None", step_s: float, room: int) -> Iterator[Advice]:
+def advise(parts: Sequence[Part], loader: "DataLoader[object] | None", step_s: float, room: int) -> Iterator[Advice]:
     """Yield advice on how to make steps of `step_s` seconds faster; `room` bytes are free for larger batches."""
     import torch
 
-    replay = _Replay(sample)
-    with _silence(), replay.kept_as_it_was(), torch.random.fork_rng(devices=()):
+    replay = Replay(parts)
+    with _silence(), torch.random.fork_rng(devices=()), replay.kept_as_it_was():
         measured: dict[str, Callable[[], Advice]] = {
             "bfloat16": lambda: _bfloat16(replay),
             "channels_last": lambda: _channels_last(replay),
-            "larger batches": lambda: _larger_batch(replay, room),
+            "larger batches": lambda: _larger_batch(replay, loader, room),
             "DataLoader workers": lambda: _workers(replay, loader, step_s),
             "torch.compile": lambda: _compiled(replay),
         }
@@ -141,139 +75,67 @@ def cosine(first: "Sequence[torch.Tensor | None]", second: "Sequence[torch.Tenso
     return float(torch.nn.functional.cosine_similarity(one, other, dim=0))
 
 
-class _Replay:
-    """Runs forward and backward of a sample again."""
-
-    def __init__(self, sample: Sample) -> None:
-        self.sample = sample
-        self.module: Callable[..., object] = sample.module
-        self.args, self.kwargs, self.cotangents = sample.args, sample.kwargs, sample.cotangents
-        self.parameters = [each for each in sample.module.parameters() if each.requires_grad]
-
-    @contextmanager
-    def kept_as_it_was(self) -> Iterator[None]:
-        """Restore running statistics and the modes of the layers afterwards."""
-        import torch
-
-        module = self.sample.module
-        buffers = [(each, each.detach().clone()) for each in module.buffers()]
-        modes = [(each, each.training) for each in module.modules()]
-        module.train()
-        try:
-            yield
-        finally:
-            for each, training in modes:
-                each.training = training
-            with torch.no_grad():
-                for buffer, before in buffers:
-                    buffer.copy_(before)
-
-    def gradients(self, precision: "AbstractContextManager[object] | None" = None) -> "Sequence[torch.Tensor | None]":
-        """Return the gradients of all parameters; those of the user stay."""
-        import torch
-
-        with precision or nullcontext():
-            outputs = _outputs(self.module(*self.args, **self.kwargs))
-        losses = [each for each in outputs if not each.dim()]
-        if losses:
-            return torch.autograd.grad(losses, self.parameters, allow_unused=True)
-        used = [(each, self.cotangents[number]) for number, each in enumerate(outputs) if number in self.cotangents]
-        return torch.autograd.grad(
-            [each for each, _ in used], self.parameters, [given.to(each.dtype) for each, given in used],
-            allow_unused=True,
-        )  # fmt: skip
-
-    def race(self, change: Callable[[], AbstractContextManager[object]], precision: bool = False) -> Comparison:
-        """Return how much faster forward and backward are under a change; both take turns."""
-        pairs: list[tuple[list[float], list[float]]] = []
-        began = time.perf_counter()
-        with change():
-            self._timed(precision=precision)
-        self._timed()
-        while len(pairs) < 3 or (len(pairs) < PAIRS and time.perf_counter() - began < PAIRS_SECONDS):
-            own: list[float] = []
-            changed: list[float] = []
-            for is_changed in (False, True) if len(pairs) % 2 else (True, False):
-                with change() if is_changed else nullcontext():
-                    (changed if is_changed else own).append(self._timed(precision=is_changed and precision))
-            pairs.append((own, changed))
-        return compare(pairs)
-
-    def _timed(self, *, precision: bool = False) -> float:
-        began = time.perf_counter()
-        self.gradients(_autocast() if precision else None)
-        return time.perf_counter() - began
-
-
-def _bfloat16(replay: _Replay) -> Advice:
-    alike = cosine(replay.gradients(), replay.gradients(_autocast()))
+def _bfloat16(replay: Replay) -> Advice:
+    alike = cosine(replay.gradients(), replay.gradients(precision=_autocast))
     note = f"the gradients' cosine is {alike:.3f}"
     if alike < ALIKE:
         return Advice(change="bfloat16", note=f"{note}, less than {ALIKE}")
-    found = replay.race(nullcontext, precision=True)
+    found = replay.race(precision=_autocast)
     line = 'with torch.autocast("cpu", torch.bfloat16): around the forward pass and the loss'
     return Advice(change="bfloat16", line=line, ratio=found, note=note)
 
 
-def _channels_last(replay: _Replay) -> Advice:
+def _channels_last(replay: Replay) -> Advice:
     import torch
 
-    is_picture = [isinstance(each, torch.Tensor) and each.dim() == 4 for each in replay.args]
-    if not any(is_picture) or not any(isinstance(each, torch.nn.Conv2d) for each in replay.sample.module.modules()):
+    def is_picture(each: torch.Tensor) -> bool:
+        return each.dim() == 4
+
+    has_pictures = any(is_picture(each) for part in replay.parts for each in part.inputs())
+    layers = [each for module in replay.modules for each in module.modules()]
+    if not has_pictures or not any(isinstance(each, torch.nn.Conv2d) for each in layers):
         return Advice(change="channels_last", note="the model has no convolution of pictures")
 
+    def changed(each: torch.Tensor) -> torch.Tensor:
+        if not is_picture(each):
+            return each
+        return each.detach().contiguous(memory_format=torch.channels_last).requires_grad_(each.requires_grad)
+
     @contextmanager
-    def changed() -> Iterator[None]:
-        module, args = replay.sample.module, replay.args
-        module.to(memory_format=torch.channels_last)
-        replay.args = tuple(
-            each.contiguous(memory_format=torch.channels_last) if isinstance(each, torch.Tensor) and each.dim() == 4
-            else each for each in args
-        )  # fmt: skip
+    def during() -> Iterator[None]:
+        for module in replay.modules:
+            module.to(memory_format=torch.channels_last)
         try:
             yield
         finally:
-            module.to(memory_format=torch.contiguous_format)
-            replay.args = args
+            for module in replay.modules:
+                module.to(memory_format=torch.contiguous_format)
 
     line = "model.to(memory_format=torch.channels_last), and the same for the pictures"
-    return Advice(change="channels_last", line=line, ratio=replay.race(changed))
+    found = replay.race([part.fed(changed) for part in replay.parts], during=during)
+    return Advice(change="channels_last", line=line, ratio=found)
 
 
-def _larger_batch(replay: _Replay, room: int) -> Advice:
-    import torch
-
-    found = [
-        each for each in chain(replay.args, replay.kwargs.values()) if isinstance(each, torch.Tensor) and each.dim()
-    ]
-    count = len(found[0]) if found else 0
-    change = f"batches of {2 * count} samples"
-    if not count or any(len(each) != count for each in [*found, *replay.cotangents.values()]):
-        return Advice(change="larger batches", note="the samples of a batch were not found")
+def _larger_batch(replay: Replay, loader: "DataLoader[object] | None", room: int) -> Advice:
     if room <= 0:
-        return Advice(change=change, note="the memory is too short")
-
-    def doubled(each: object) -> object:
-        return torch.cat((each, each)) if isinstance(each, torch.Tensor) and each.dim() else each
-
-    @contextmanager
-    def changed() -> Iterator[None]:
-        before = replay.args, replay.kwargs, replay.cotangents
-        replay.args = tuple(map(doubled, replay.args))
-        replay.kwargs = {name: doubled(each) for name, each in replay.kwargs.items()}
-        replay.cotangents = {number: torch.cat((each, each)) / 2 for number, each in replay.cotangents.items()}
-        try:
-            yield
-        finally:
-            replay.args, replay.kwargs, replay.cotangents = before
-
-    once = replay.race(changed)
-    ratio = Comparison(2 * once.ratio, 2 * once.low, 2 * once.high, once.pairs)
-    line = f"batch_size={2 * count} instead of {count}; choose the learning rate again"
-    return Advice(change=change, line=line, ratio=ratio, of="the samples a second of forward and backward")
+        return Advice(change="larger batches", note="the memory is too short")
+    sizes = [loader.batch_size] if loader is not None and loader.batch_size else []
+    sizes += next((list(each.shape[:2]) for each in replay.parts[0].inputs() if each.dim()), [])
+    for count in dict.fromkeys(filter(None, sizes)):
+        doubled = [part.doubled(count) for part in replay.parts]
+        whole = [each for each in doubled if each is not None]
+        if len(whole) == len(doubled):
+            once = replay.race(whole)
+            line = f"batch_size={2 * count} instead of {count}; choose the learning rate again"
+            return Advice(
+                change=f"batches of {2 * count} samples", line=line,
+                ratio=Comparison(2 * once.ratio, 2 * once.low, 2 * once.high, once.pairs),
+                of="the samples a second of forward and backward",
+            )  # fmt: skip
+    return Advice(change="larger batches", note="the samples of a batch were not found")
 
 
-def _workers(replay: _Replay, loader: "DataLoader[object] | None", step_s: float) -> Advice:
+def _workers(replay: Replay, loader: "DataLoader[object] | None", step_s: float) -> Advice:
     """Compare fetching in the training's own process with a worker, for a data set whose samples have numbers."""
     from torch.utils.data import DataLoader
 
@@ -309,7 +171,7 @@ def _workers(replay: _Replay, loader: "DataLoader[object] | None", step_s: float
     return Advice(change="1 DataLoader worker", line=line, ratio=compare(pairs), of="fetching, forward and backward")
 
 
-def _compiled(replay: _Replay) -> Advice:
+def _compiled(replay: Replay) -> Advice:
     import torch
 
     if not any(shutil.which(name) for name in COMPILERS):
@@ -317,23 +179,13 @@ def _compiled(replay: _Replay) -> Advice:
     from torch._inductor import config  # at its exit a process starts no threads and children any more
 
     config.compile_threads = 1
-    module = replay.sample.module
-    compiled = torch.compile(module)
-
-    @contextmanager
-    def changed() -> Iterator[None]:
-        replay.module = compiled
-        try:
-            yield
-        finally:
-            replay.module = module
-
+    compiled = {id(each): torch.compile(each) for each in replay.modules}
+    parts = [replace(part, call=compiled[id(part.module)]) for part in replay.parts]
     began = time.perf_counter()
-    with changed():
-        replay.gradients()
+    replay.gradients(parts)
     took = time.perf_counter() - began
     return Advice(
-        change="torch.compile", line="model = torch.compile(model)", ratio=replay.race(changed),
+        change="torch.compile", line="model = torch.compile(model)", ratio=replay.race(parts),
         note=f"the first step took {took:.0f} s",
     )  # fmt: skip
 
@@ -355,27 +207,3 @@ def _autocast() -> AbstractContextManager[object]:
     import torch
 
     return torch.autocast("cpu", torch.bfloat16)
-
-
-def _copied(each: object) -> object:
-    import torch
-
-    return each.detach().clone() if isinstance(each, torch.Tensor) else each
-
-
-def _keeping(sample: Sample, number: int) -> "Callable[[torch.Tensor], None]":
-    def keep(gradient: "torch.Tensor") -> None:
-        sample.cotangents[number] = gradient.detach().clone()
-
-    return keep
-
-
-def _outputs(output: object) -> "list[torch.Tensor]":
-    """Return the tensors of an output that have a gradient."""
-    import torch
-
-    if isinstance(output, torch.Tensor):
-        return [output] if output.requires_grad else []
-    if isinstance(output, dict):
-        output = list(output.values())
-    return [each for part in output for each in _outputs(part)] if isinstance(output, list | tuple) else []

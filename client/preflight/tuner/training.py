@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 from ..container.resources import status_sizes
 from ..statistics import mean_step, step_interval, typical
-from .advice import COMPARED_STEP, Capture, advise
+from .advice import COMPARED_STEP, advise
 from .journal import Journal
 from .laps import Lap
 from .race import Steps
+from .replay import Capture
 from .settings import Knobs, Settings, explain_fixed_malloc
 from .surroundings import Container
 from .tuning import Limits, Tuning
@@ -38,7 +39,7 @@ STEADY_SECONDS: Final = 5.0
 MOST_GROUPS: Final = 120
 """Most seconds of steps that are kept for that."""
 ARMED_LAPS: Final = 4
-"""Laps after which the search for a module with the parameters ends."""
+"""Laps after which the search for modules with the parameters ends."""
 FIGHTS: Final = 2
 """Times that the script sets its threads again after a change, until they are left to it."""
 
@@ -169,7 +170,7 @@ class Training:
     def end_lap(self, lap: Lap) -> None:
         """Take a lap, and change the settings where the tuning wants to."""
         self.steps += lap.steps
-        if self._capture is not None and self.steps > COMPARED_STEP and self._capture.sample is None:
+        if self._capture is not None and self.steps > COMPARED_STEP and not self._capture.parts:
             self._keep_sample(self._capture)
         steps, seconds = self._spent.get(self._now, (0, 0.0))
         self._spent[self._now] = (steps + lap.steps, seconds + lap.wall)
@@ -186,24 +187,26 @@ class Training:
     def _keep_sample(self, capture: Capture) -> None:
         """Keep one forward pass of the next laps, for advice at the end."""
         self._armed += 1
-        if self._armed == 1:
-            capture.look()
-        elif (self._armed == 2 and not capture.keep()) or self._armed > ARMED_LAPS:
-            capture.disarm()
-            self._capture = None
-            self._journal.write("note", message="nothing was measured for advice: no module has the parameters")
+        if self._armed > 1 and capture.finish():
+            return
+        if self._armed <= ARMED_LAPS:
+            capture.start()
+            return
+        self._capture = None
+        missing = "the calls of modules that could be kept have less than 90% of the optimizer's parameters"
+        self._journal.write("note", message=f"nothing was measured for advice: {missing}")
 
     def advise(self) -> None:
         """Measure changes that would alter the result, after the last step."""
         capture, self._capture = self._capture, None
-        if capture is None or capture.sample is None:
+        if capture is None or not capture.parts:
             return
         began, steps = time.perf_counter(), sum(steps for steps, _ in self._spent.values())
         step_s = sum(seconds for _, seconds in self._spent.values()) / max(1, steps)
         used = self._container.memory_bytes() or 0
         taken = max(0, self._memory_peak - self._workload.state_bytes - self._base_bytes)
         room = self._container.memory_limit - used - 2 * taken
-        for advice in advise(capture.sample, self._loader, step_s, room):
+        for advice in advise(capture.parts, self._loader, step_s, room):
             self._journal.write("advice", **asdict(advice))
         self._journal.write("advised", seconds=time.perf_counter() - began)
 

@@ -32,11 +32,11 @@ LIBRARY = """
 import torch
 from preflight import Tuner
 tuner = Tuner(advise=True)
-model = torch.nn.Linear(8, 1)
+model = torch.nn.ModuleList([torch.nn.LSTM(8, 4), torch.nn.Linear(4, 1)])
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
-for _ in range(3000):
-    tuner.step(model, optimizer, (torch.randn(16, 8), torch.randn(16, 1)),
-               lambda model, batch: torch.nn.functional.mse_loss(model(batch[0]), batch[1]))
+for _ in range(300):
+    tuner.step(model, optimizer, (torch.randn(12, 16, 8), torch.randn(16, 1)),
+               lambda model, batch: torch.nn.functional.mse_loss(model[1](model[0](batch[0])[0][-1]), batch[1]))
 print(tuner.report())
 """
 
@@ -63,7 +63,8 @@ def test_everything_is_measured_after_the_last_step_and_nothing_changes(
 
 
 @pytest.mark.slow
-def test_the_library_advises_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_library_advises_on_parts_and_sequences_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script calls an LSTM, whose samples are in the second dimension, and then a linear layer."""
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
     done = subprocess.run([sys.executable, "-c", LIBRARY], capture_output=True, text=True, check=True)
     assert "batches of 32 samples: " in done.stdout
