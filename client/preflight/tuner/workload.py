@@ -4,6 +4,7 @@ import gc
 import hashlib
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -111,5 +112,7 @@ def _planned_steps(trainer: object) -> int | None:
         return None
     planned = getattr(trainer, "max_steps", None)  # of transformers.TrainerState, and of Lightning where it was set
     if not isinstance(planned, int) or planned <= 0:
-        planned = getattr(trainer, "estimated_stepping_batches", None)
+        planned = None
+        with suppress(Exception):  # Lightning computes it, and fails for a trainer that has no model yet
+            planned = getattr(trainer, "estimated_stepping_batches", None)
     return int(planned) if isinstance(planned, int | float) and 0 < planned < float("inf") else None

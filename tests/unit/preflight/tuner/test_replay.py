@@ -1,4 +1,4 @@
-"""One forward pass of a training is kept and run again, with its gradients and samples."""
+"""One forward pass of a training is kept and run again, with its gradients and samples; its objects are looked at."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from preflight.tuner.replay import Capture, Part, Replay
+from preflight.tuner.workload import look_at
 
 TIMES, SAMPLES, WIDTH = 7, 4, 5
 Loss = Callable[[torch.Tensor], torch.Tensor]
@@ -81,3 +82,10 @@ def test_parts_have_the_gradients_of_the_training_and_the_samples_are_found(
 def test_modules_without_most_of_the_parameters_are_not_kept() -> None:
     modules, loss_of = encoder_and_head()
     assert not kept([*modules, nn.Linear(100, 100)], loss_of)
+
+
+def test_a_trainer_that_cannot_say_its_steps_ends_nothing() -> None:
+    refuses = property(lambda _: 1 // 0)
+    trainer = type("Trainer", (), {"__module__": "lightning.pytorch", "estimated_stepping_batches": refuses})()
+    assert look_at(torch.optim.SGD([torch.zeros(1)])).total_steps is None
+    del trainer
