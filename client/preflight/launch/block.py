@@ -52,7 +52,7 @@ def block(findings: Findings, ended: Ended, said: Sequence[str] = (), *, is_over
 
 def _untouched(findings: Findings) -> str:
     if not findings.loaded_python:
-        why = "no Python process loaded the tuner, as none was started, or with -I, -S or -E, which ignore PYTHONPATH"
+        why = "no Python process loaded the tuner, as none was started, or with -I, -S, -E or env -i, which keep it out"
     elif not findings.loaded_torch:
         why = "no Python process imported torch"
     else:
