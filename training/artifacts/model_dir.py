@@ -1,6 +1,7 @@
 """The trained model on disk: `model.safetensors` and, last, the `manifest.json` that vouches for it."""
 
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from preflight.errors import ArtifactError
 from preflight.files.atomic_files import read_text, sha256_of, silent, staged
+from preflight.recognizer.onnx import ONNX
 from training.system.digests import HashedChunks
 
 MODEL: Final = "model.safetensors"
@@ -88,6 +90,25 @@ def manifest_in(directory: Path) -> dict[str, JsonValue] | None:
         return None if directory.is_symlink() else _OBJECT.validate_json(read_text(directory / MANIFEST))
     except (OSError, ValidationError, RecursionError):
         return None
+
+
+def require_files(directory: Path, files: Mapping[str, str]) -> None:
+    """Raise `ArtifactError` where one of `files`, name -> sha256, is missing or differs, or another would be loaded."""
+    for name, digest in files.items():
+        try:
+            found = sha256_of(directory / name)
+        except OSError as error:
+            raise ArtifactError(
+                f"{directory / name} cannot be read ({error.strerror or error}); promote its model again", field="model"
+            ) from error
+        if found != digest:
+            raise ArtifactError(
+                f"{directory / name} is damaged: its sha256 is {found[:12]}, but {digest[:12]} was promoted; "
+                "roll back, or promote a whole model",
+                field="model",
+            )
+    if ONNX not in files and os.path.lexists(directory / ONNX):
+        raise ArtifactError(f"{directory / ONNX} was not promoted with its model; remove it", field="model")
 
 
 def attempt_of(directory: Path) -> int:

@@ -23,6 +23,7 @@ from preflight.files.journal import JournalWriter
 from preflight.pictures.reading import Picture, Reading
 from preflight.recognizer.model import Model
 from preflight.recognizer.recognizer import MAX_BATCH, open_model
+from training.artifacts.model_dir import require_files
 from training.process.child_main import StopFlag, serve_request
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ class Asked(TypedDict):
     """Version of the model; another version is loaded again."""
     sha256: str
     """Digest of the weights, for the answer."""
+    files: dict[str, str]
+    """Name of each file of the model -> its sha256, which is compared when the model is loaded; empty: not compared."""
     reading: bool
     """Whether the answer contains the network's view of each picture, which takes as long as the network."""
 
@@ -123,15 +126,17 @@ class PredictServer:
             groups.setdefault((request.asked["model"], request.asked["version"]), []).append(request)
         for key, group in groups.items():
             try:
-                yield from self._recognize(self._model(key), group)
+                yield from self._recognize(self._model(key, group[0].asked["files"]), group)
             except PreflightError as error:
                 for request in group:
                     yield answer_frame(request.number, {"reason": error.reason}, error.message.encode())
 
-    def _model(self, key: tuple[str, str]) -> Model:
+    def _model(self, key: tuple[str, str], files: dict[str, str]) -> Model:
         """Return a model from memory, or load it; raises `PreflightError`."""
         model = self._models.get(key)
         if model is None:
+            if files:
+                require_files(Path(key[0]), files)
             model = open_model(Path(key[0]))
             self._models[key] = model
             while len(self._models) > MAX_MODELS:

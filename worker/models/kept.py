@@ -11,7 +11,7 @@ from typing import Final
 
 from preflight.errors import ArtifactError
 from preflight.files.atomic_files import open_regular, sha256_of, sync, sync_directory
-from training.artifacts.model_dir import MANIFEST, MODEL
+from training.artifacts.model_dir import MANIFEST, MODEL, require_files
 from worker.models.records import Promotion
 
 KEPT: Final = (MANIFEST, MODEL)
@@ -63,21 +63,7 @@ class KeptFiles:
     def check(self, promotion: Promotion) -> Path:
         """Return the directory of a promotion whose files all have their hash; raises `ArtifactError` otherwise."""
         directory = self.directory(promotion)
-        for name, digest in promotion.files.items():
-            try:
-                found = sha256_of(directory / name)
-            except OSError as error:
-                raise ArtifactError(
-                    f"{directory / name} cannot be read ({error.strerror or error}); promote the model of job "
-                    f"{promotion.job_id} again",
-                    field="model",
-                ) from error
-            if found != digest:
-                raise ArtifactError(
-                    f"{directory / name} is damaged: its sha256 is {found[:12]}, but {digest[:12]} was promoted; "
-                    "roll back, or promote a whole model",
-                    field="model",
-                )
+        require_files(directory, promotion.files)
         return directory
 
     def has(self, promotion: Promotion) -> bool:

@@ -22,7 +22,7 @@ from preflight.errors import ArtifactError, InvalidConfig
 from preflight.files.atomic_files import read_text, silent, write_atomically
 from preflight.files.locks import exclusive
 from preflight.recognizer.onnx import ONNX
-from training.artifacts.model_dir import read_manifest
+from training.artifacts.model_dir import manifest_in, read_manifest
 from worker.config.settings import Settings
 from worker.models.kept import KEPT, KeptFiles
 from worker.models.records import ALIAS_PATTERN, Alias, AliasChanged, Promotion, UnknownAlias, decode, encode
@@ -130,9 +130,12 @@ class ModelStore:
         promotion = self._in_history(alias, digest) if at else alias.current
         return Model(alias=name, promotion=promotion, directory=self._kept.directory(promotion))
 
-    def check(self, model: Model) -> None:
-        """Raise `ArtifactError` where a file of the model is damaged or missing."""
-        self._kept.check(model.promotion)
+    def shape(self, alias: Alias) -> tuple[int, int, int] | None:
+        """Return channels, height and width of the images that the model of an alias reads; None: not known."""
+        match manifest_in(self._kept.directory(alias.current)):
+            case {"input": {"shape": [int(channels), int(height), int(width)]}}:
+                return channels, height, width
+        return None
 
     def keeps(self, promotion: Promotion) -> bool:
         """Whether the files of a promotion are there."""

@@ -90,14 +90,15 @@ class Predictions:
         """Return the metrics as text."""
         return self.metrics.exposition(self.process.starts, self.waiting)
 
-    def _resolve(self, alias: str) -> tuple[str, Asked]:
-        """Return the key and the model of an alias, its files compared with their hashes where the key is new."""
+    def knows(self, alias: str) -> bool:
+        """Whether a request has found a model of this name: one that was made up is no label of a metric."""
+        return alias in self._aliases
+
+    def _resolve(self, alias: str) -> Asked:
         model = self._store.find(alias)
-        known = self._aliases.get(alias)
-        if known is None or known.key != model.promotion.key:
-            self._store.check(model)
-        return model.promotion.key, Asked(
-            model=str(model.directory), version=model.promotion.key, sha256=model.sha256, reading=False
+        return Asked(
+            model=str(model.directory), version=model.promotion.key, sha256=model.sha256, files=model.promotion.files,
+            reading=False,
         )  # fmt: skip
 
     async def answer(self, alias: str, content_type: str, body: bytes, *, reading: bool) -> bytes:
@@ -148,12 +149,11 @@ class Place:
 class _Current:
     """The model of an alias; read again after `FRESH_SECONDS`, while requests use the former one."""
 
-    def __init__(self, read: Callable[[], tuple[str, Asked]]) -> None:
+    def __init__(self, read: Callable[[], Asked]) -> None:
         self._read = read
         self._asked: Asked | None = None
         self._at = 0.0
-        self._reading: asyncio.Task[tuple[str, Asked]] | None = None
-        self.key = ""
+        self._reading: asyncio.Task[Asked] | None = None
 
     async def get(self) -> Asked:
         """Return the model; raises what reading it raises."""
@@ -165,7 +165,7 @@ class _Current:
             return self._asked
         reading = self._reading
         try:
-            self.key, asked = await asyncio.shield(reading)
+            asked = await asyncio.shield(reading)
         finally:
             if reading.done():
                 self._reading = None

@@ -44,7 +44,7 @@ def digit() -> bytes:
 def test_a_process_with_too_much_memory_is_replaced(settings: Settings, digit: bytes) -> None:
     """Requests that come meanwhile are answered by the next one, and all answers are the same."""
     digest = make_model(settings.artifact_dir, "b", 0)
-    asked = Asked(model=str(settings.artifact_dir / "b"), version="1", sha256=digest, reading=False)
+    asked = Asked(model=str(settings.artifact_dir / "b"), version="1", sha256=digest, files={}, reading=False)
 
     async def ask() -> tuple[list[bytes], int]:
         process, deadline = PredictProcess(child_environment()), time.monotonic() + 60
