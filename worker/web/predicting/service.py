@@ -29,8 +29,10 @@ RETRY_AFTER: Final = 1
 """Seconds in `retry-after`, where too many requests wait."""
 FRESH_SECONDS: Final = 0.2
 """Seconds for which an alias is not read again."""
-READING: Final = b"reading=true"
-"""Query of a request that wants what the network saw of each picture."""
+STALE_SECONDS: Final = 1.0
+"""Seconds for which requests use the former model while the alias is read again."""
+READING: Final = re.compile(rb"(?:^|&)reading=(?:true|1|yes|on)(?:&|$)", re.IGNORECASE)
+"""In the query of a request that wants what the network saw of each picture."""
 PATH: Final = re.compile(r"/v1/models/([^/]{1,200})/predict")
 
 
@@ -157,11 +159,12 @@ class _Current:
 
     async def get(self) -> Asked:
         """Return the model; raises what reading it raises."""
-        if time.monotonic() - self._at < FRESH_SECONDS and self._asked is not None:
+        age = time.monotonic() - self._at
+        if age < FRESH_SECONDS and self._asked is not None:
             return self._asked
         if self._reading is None:
             self._reading = asyncio.create_task(run_in_threadpool(self._read))
-        elif self._asked is not None and not self._reading.done():
+        elif self._asked is not None and age < STALE_SECONDS and not self._reading.done():
             return self._asked
         reading = self._reading
         try:

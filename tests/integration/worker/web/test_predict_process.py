@@ -19,7 +19,9 @@ from training.artifacts.model_dir import save
 from training.artifacts.predict_server import Asked
 from training.models.factory import build
 from worker.config.settings import Settings, child_environment
+from worker.models.store import Author, ModelStore
 from worker.web.predicting.process import PredictProcess
+from worker.web.predicting.service import STALE_SECONDS, Predictions
 
 
 @pytest.fixture
@@ -62,6 +64,23 @@ def test_a_process_with_too_much_memory_is_replaced(settings: Settings, digit: b
     answers, starts = asyncio.run(ask())
     assert starts == 2
     assert len({json.dumps({**json.loads(each), "id": ""}) for each in answers}) == 1
+
+
+def test_an_alias_that_nobody_asked_for_a_while_is_read_first(settings: Settings) -> None:
+    """Of two requests at once after a promotion by command line, neither is answered by the former model."""
+    store, author = ModelStore(settings.artifact_dir, None), Author(by="a test")
+    hashes = [make_model(settings.artifact_dir, job, seed) for seed, job in enumerate(("b", "c"))]
+    store.promote("production", settings.artifact_dir / "b", author)
+
+    async def ask() -> list[str]:
+        predictions = Predictions(store)
+        found = [await predictions.model("production")]
+        store.promote("production", settings.artifact_dir / "c", author)
+        await asyncio.sleep(STALE_SECONDS)
+        found += await asyncio.gather(*(predictions.model("production") for _ in range(3)))
+        return [one["sha256"] for one in found]
+
+    assert asyncio.run(ask()) == [hashes[0], *[hashes[1]] * 3]
 
 
 def test_without_onnx_runtime_torch_predicts(settings: Settings, artifact: Path, digit: bytes, tmp_path: Path) -> None:
