@@ -37,7 +37,7 @@ class PredictMetrics:
         self._label = lru_cache(maxsize=MAX_LABELS)(self._labels.labels)
 
     def count_request(self, alias: str, status: int, seconds: float) -> None:
-        """Count a request that was answered; `alias` is empty for one that does not exist."""
+        """Count a request that was answered; `alias` is empty for one that no request has found."""
         self._request(alias, str(status)).inc()
         self._seconds.observe(seconds)
 

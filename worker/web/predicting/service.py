@@ -10,7 +10,7 @@ from typing import Final
 
 from starlette.concurrency import run_in_threadpool
 
-from preflight.errors import PreflightError
+from preflight.errors import ArtifactError, PreflightError
 from training.artifacts.predict_server import Asked
 from worker.config.settings import child_environment
 from worker.models.records import UnknownAlias
@@ -204,7 +204,7 @@ class PredictMiddleware:
         except (ApiError, PreflightError) as failure:
             error = failure if isinstance(failure, ApiError) else as_api_error(failure)
             problem = error.problem
-            known = "" if problem.reason == UnknownAlias.reason else alias
+            known = alias if self._predictions.knows(alias) or problem.reason == ArtifactError.reason else ""
             self._predictions.metrics.count_request(known, error.status, time.monotonic() - began)
             more = ((b"retry-after", str(RETRY_AFTER).encode()),) if error.status in (429, 503) else ()
             await refuse(send, error.status, problem.reason, problem.message, field=problem.field, headers=more)
