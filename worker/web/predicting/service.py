@@ -202,6 +202,8 @@ class PredictMiddleware:
         try:
             body = await self._answer(alias, scope, receive)
         except (ApiError, PreflightError) as failure:
+            # Its frames hold the body, and one of asyncio's the failure: a cycle, which is collected much later.
+            failure.__traceback__ = None
             error = failure if isinstance(failure, ApiError) else as_api_error(failure)
             problem = error.problem
             known = alias if self._predictions.knows(alias) or problem.reason == ArtifactError.reason else ""
