@@ -1,6 +1,7 @@
 """The pictures in the body of a request: one as it is, several as multipart or as base64 in JSON."""
 
 import json
+import re
 from base64 import b64decode
 from collections.abc import Mapping
 from typing import Final
@@ -11,6 +12,10 @@ from worker.web.routes.errors import ApiError
 
 MAX_PICTURES: Final = 1024
 """Most pictures of one request."""
+MAX_COMMAS: Final = 2 * MAX_PICTURES
+"""Most commas of a JSON body; base64 has none. Millions of small values would take 30 times their bytes in memory."""
+BOUNDARY: Final = re.compile(r';\s*boundary\s*=\s*(?:"([^"]+)"|([^\s;"]+))', re.IGNORECASE)
+"""The boundary in a content type; it has no quotes itself (RFC 2046, 5.1.1)."""
 PICTURE_TYPES: Final = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp", "application/octet-stream")
 BODY: Final[Mapping[str, JsonValue]] = {
     "requestBody": {
@@ -49,27 +54,33 @@ def read_pictures(content_type: str, body: bytes) -> tuple[list[bytes], bool]:
     Raises:
         ApiError: the body is of another type, or has no or too many pictures.
     """
-    kind, _, parameters = content_type.partition(";")
-    kind = kind.strip().lower()
+    kind = content_type.partition(";")[0].strip().lower()
     if kind in PICTURE_TYPES:
         return [body], True
     if kind == "application/json":
         pictures = _from_json(body)
     elif kind == "multipart/form-data":
-        pictures = _from_multipart(parameters, body)
+        pictures = _from_multipart(content_type, body)
     else:
         raise ApiError(
             415, "wrong_content_type",
             f"content-type is {ascii(kind)[:80]}, but must be one of {', '.join(PICTURE_TYPES)}, application/json and "
             "multipart/form-data",
         )  # fmt: skip
-    if not 1 <= len(pictures) <= MAX_PICTURES:
-        message = f"the body has {len(pictures):,} pictures, but may have 1 to {MAX_PICTURES:,}; send several requests"
-        raise ApiError(422, "invalid_config", message, "images")
+    _require_number(len(pictures))
     return pictures, False
 
 
+def _require_number(pictures: int) -> None:
+    if not 1 <= pictures <= MAX_PICTURES:
+        message = f"the body has {pictures:,} pictures, but may have 1 to {MAX_PICTURES:,}; send several requests"
+        raise ApiError(422, "invalid_config", message, "images")
+
+
 def _from_json(body: bytes) -> list[bytes]:
+    commas = body.count(b",")
+    if commas > MAX_COMMAS:
+        _require_number(commas)
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -77,19 +88,29 @@ def _from_json(body: bytes) -> list[bytes]:
     images = found.get("images") if isinstance(found, dict) else None
     if not isinstance(images, list):
         raise ApiError(422, "invalid_config", "the body has no list `images`; send pictures in base64", "images")
-    try:
-        return [b64decode(image, validate=True) for image in images]
-    except (ValueError, TypeError) as error:
-        raise ApiError(422, "invalid_config", f"a picture in images is not base64 ({error})", "images") from error
+    pictures = []
+    for image in images:
+        try:
+            pictures.append(b64decode(image, validate=True))
+        except (ValueError, TypeError) as error:
+            shown = ascii(image[:40] if isinstance(image, str) else type(image).__name__)
+            message = (
+                f"images[{len(pictures)}] is {shown}, which is not base64 ({error}); send the bytes of a "
+                "picture's file in the standard alphabet, without line breaks and without `data:` before it"
+            )
+            raise ApiError(422, "invalid_config", message, "images") from error
+    return pictures
 
 
-def _from_multipart(parameters: str, body: bytes) -> list[bytes]:
+def _from_multipart(content_type: str, body: bytes) -> list[bytes]:
     """Return the contents of the parts of a form (RFC 7578), in order."""
-    values = dict(part.strip().partition("=")[::2] for part in parameters.split(";"))
-    boundary = values.get("boundary", "").strip('"').encode("latin-1", errors="replace")
-    if not boundary:
+    found = BOUNDARY.search(content_type)
+    if found is None:
         raise ApiError(422, "invalid_config", "content-type names no boundary of the parts; add it", "content-type")
-    parts = (b"\r\n" + body).split(b"\r\n--" + boundary)
+    body, delimiter = b"\r\n" + body, b"\r\n--" + (found[1] or found[2]).encode("latin-1", errors="replace")
+    if (pictures := body.count(delimiter) - 1) > MAX_PICTURES:  # without a list of them
+        _require_number(pictures)
+    parts = body.split(delimiter)
     if len(parts) < 2 or not parts[-1].startswith(b"--"):
         raise ApiError(422, "invalid_config", "the form ends before its last boundary; send it whole", "images")
     return [part.partition(b"\r\n\r\n")[2] for part in parts[1:-1]]

@@ -230,6 +230,6 @@ class PredictMiddleware:
             if len(body) > MAX_PREDICT_BYTES:
                 raise ApiError(413, "too_large", f"the body is larger than {MAX_PREDICT_BYTES} bytes; shorten it")
             place.wait()
-            return await self._predictions.answer(
-                alias, content_type, body, reading=scope.get("query_string") == READING
-            )
+            query = scope.get("query_string")
+            reading = isinstance(query, bytes) and READING.search(query) is not None
+            return await self._predictions.answer(alias, content_type, body, reading=reading)

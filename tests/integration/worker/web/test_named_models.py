@@ -3,6 +3,7 @@
 import base64
 import http.client
 import json
+import shutil
 import signal
 import threading
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from support.files.named_models import finish_job
 from support.web.service import JSON, OBJECTS, Answer, Service, serving
 from support.worker.services import wait_until
 
+from preflight.recognizer.onnx import ONNX
 from training.artifacts.model_dir import MANIFEST, MODEL
 from worker.config.settings import Settings
 from worker.web.auth import MAX_PREDICT_BYTES
@@ -153,6 +155,78 @@ def test_bad_requests_are_refused_in_a_sentence(service: Service, digit: bytes) 
     assert service.ask("POST", "/v1/models/x/promote", b'{"job_id": "nobody"}', JSON).status == 404
     assert service.ask("POST", "/v1/models/x/rollback", b"{}", JSON).status == 404
     assert service.ask("GET", "/v1/models/..%2fx").status in (404, 422)
+
+
+def test_bodies_of_other_clients(service: Service, digit: bytes) -> None:
+    """Headers and queries as other libraries write them; what no client should send is refused without a list of it."""
+    image = base64.b64encode(digit).decode()
+    for wrong in ("data:image/png;base64," + image, base64.encodebytes(digit).decode(), None):
+        body = json.dumps({"images": [image, wrong]}).encode()
+        refused = service.ask("POST", PREDICT, body, JSON)
+        assert str(refused["message"]).startswith("images[1] is '"), refused.body
+        assert "without line breaks and without `data:`" in str(refused["message"])
+    form = b'--a;b\r\nContent-Disposition: form-data; name="image"\r\n\r\n' + digit + b"\r\n--a;b--\r\n"
+    for kind in ('multipart/form-data; charset=utf-8; boundary="a;b"', 'Multipart/Form-Data; BOUNDARY="a;b"'):
+        assert service.ask("POST", PREDICT, form, {"content-type": kind}).status == 200, kind
+    assert "reading" in service.ask("POST", f"{PREDICT}?reading=True", digit, PNG).body.decode()
+    assert service.ask("POST", PREDICT, digit, PNG).status == 200
+    before = psutil.Process(service.process.pid).memory_info().rss
+    most = MAX_PREDICT_BYTES - 100
+    many = {
+        "application/json": b'{"images":[' + b"[]," * (most // 3) + b"[]]}",
+        "multipart/form-data; boundary=x": b"--x\r\n" * (most // 5) + b"--x--",
+    }
+    for kind, body in many.items():
+        refused = service.ask("POST", PREDICT, body, {"content-type": kind})
+        assert (refused.status, "may have 1 to 1,024" in str(refused["message"])) == (422, True)
+    assert psutil.Process(service.process.pid).memory_info().rss < before + (80 << 20)  # 270 MiB as a list
+
+
+@pytest.mark.parametrize("alias", ["production", "nobody"])
+def test_refused_bodies_are_not_kept(service: Service, alias: str) -> None:
+    """An exception with its frames is a cycle, and the collector runs too seldom for bodies of 8 MiB."""
+    path, body = f"/v1/models/{alias}/predict", b"x" * MAX_PREDICT_BYTES
+    for number in range(16):
+        assert service.ask("POST", path, body, PNG).status in (404, 422)
+        if number == 3:
+            before = psutil.Process(service.process.pid).memory_info().rss
+    assert psutil.Process(service.process.pid).memory_info().rss < before + (48 << 20)
+
+
+def test_names_that_were_made_up_are_no_labels(service: Service, digit: bytes) -> None:
+    assert service.ask("POST", PREDICT, digit, PNG).status == 200
+    for number in range(3):
+        assert (
+            service.ask("POST", f"/v1/models/ghost{number}/predict", digit, {"content-type": "text/plain"}).status
+            == 415
+        )
+        assert service.ask("POST", f"/v1/models/-ghost{number}/predict", digit, PNG).status == 422
+    assert service.ask("POST", PREDICT, digit, {"content-type": "text/plain"}).status == 415
+    metrics = service.ask("GET", "/metrics").body.decode()
+    assert "ghost" not in metrics
+    assert 'preflight_predict_requests_total{alias="",status="415"} 3.0' in metrics
+    assert 'preflight_predict_requests_total{alias="production",status="415"} 1.0' in metrics
+
+
+@pytest.mark.parametrize("change", ["replaced", "gone"])
+def test_a_new_process_loads_nothing_that_was_not_promoted(
+    service: Service, settings: Settings, digit: bytes, change: str
+) -> None:
+    """Whoever can write to the disk waits for the process to end by itself."""
+    assert service.ask("POST", PREDICT, digit, PNG).status == 200
+    (kept,) = (settings.artifact_dir / "~models" / "~kept").glob("*")
+    if change == "replaced":
+        (kept / ONNX).unlink()
+        shutil.copy(settings.artifact_dir / "b" / ONNX, kept / ONNX)
+    else:
+        shutil.rmtree(kept)
+    assert service.ask("POST", PREDICT, digit, PNG).status == 200  # from memory
+    (process,) = psutil.Process(service.process.pid).children()
+    process.kill()
+    refused = service.ask("POST", PREDICT, digit, PNG)
+    assert (refused.status, refused["reason"]) == (503, "artifact_error"), refused.body
+    assert promote(service, "a", expect=1).status == 200
+    assert service.ask("POST", PREDICT, digit, PNG).status == 200
 
 
 def animated() -> bytes:
