@@ -42,10 +42,14 @@ class KeptFiles:
         unfinished = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=self.root))
         unfinished.chmod(0o755)
         digests = {}
-        for name, source in sources.items():
-            _link(source, unfinished / name)
-            digests[name] = sha256_of(unfinished / name)  # of the kept file: the source may change meanwhile
-        sync_directory(unfinished)
+        try:
+            for name, source in sources.items():
+                _link(source, unfinished / name)
+                digests[name] = sha256_of(unfinished / name)  # of the kept file: the source may change meanwhile
+            sync_directory(unfinished)
+        except OSError:  # on a full disk these copies would keep what little there is
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
         return digests, unfinished
 
     def settle(self, unfinished: Path, promotion: Promotion) -> None:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from preflight.errors import ArtifactError, InvalidConfig
 from preflight.files.atomic_files import read_text, silent, write_atomically
@@ -75,11 +75,17 @@ class ModelStore:
     # --- reading
 
     def names(self) -> list[str]:
-        """Return the names of all aliases, sorted; those of damaged ones, too."""
+        """Return the names of all aliases, sorted; those of damaged ones, too.
+
+        Raises:
+            ArtifactError: they cannot be listed: where none were named, every model would seem to be unused.
+        """
         try:
             found = [path.name.removesuffix(".json") for path in self.root.iterdir() if path.name.endswith(".json")]
-        except OSError:
+        except FileNotFoundError:
             return []
+        except OSError as error:
+            raise ArtifactError(f"{self.root} cannot be read ({error.strerror}); check it", field="alias") from error
         return sorted(name for name in found if re.fullmatch(ALIAS_PATTERN, name))
 
     def path(self, name: str) -> Path:
@@ -109,7 +115,9 @@ class ModelStore:
                 field="alias",
             ) from error
         except OSError as error:
-            raise ArtifactError(f"{path} cannot be read ({error.strerror}); check it", field="alias") from error
+            raise ArtifactError(
+                f"{path} cannot be read ({error.strerror or error}); check it", field="alias"
+            ) from error
         return decode(content, name, self._key)
 
     def resolve(self, reference: str) -> Model:
@@ -191,7 +199,7 @@ class ModelStore:
         with _reported(self.root):
             files, unfinished = self._kept.keep({**sources, **(beside or {})})
         try:
-            promotion = _promotion(manifest, str(manifest.get("job_id", artifact.name)), files, author)
+            promotion = _promotion(manifest, artifact, files, author)
             with _reported(self.root), exclusive(self.root / "lock", silent):
                 former = self._require_version(name, read)
                 if former is not None and former.current.key == promotion.key and self._is_whole(promotion):
@@ -301,6 +309,8 @@ class ModelStore:
             try:
                 if uses(self.alias(name).current):
                     found.append(name)
+            except UnknownAlias:  # somebody has removed it meanwhile
+                continue
             except ArtifactError:
                 found.append(f"{name} (damaged)")
         return found
@@ -335,22 +345,25 @@ def _reported(root: Path) -> Iterator[None]:
     except OSError as error:
         raise ArtifactError(
             f"{error.filename or root} cannot be read or written ({error.strerror or error}); make "
-            "PREFLIGHT_ARTIFACT_DIR writable for this service",
+            "PREFLIGHT_ARTIFACT_DIR writable for this service, with free space",
             field="alias",
         ) from error
 
 
-def _promotion(manifest: Mapping[str, JsonValue], job_id: str, files: dict[str, str], author: Author) -> Promotion:
+def _promotion(
+    manifest: Mapping[str, JsonValue], artifact: Path, files: dict[str, str], author: Author
+) -> Promotion:  # fmt: skip
     """Return a promotion of a model that its manifest describes; raises `InvalidConfig`."""
-    match manifest:
-        case {"spec": {"model": str(model), "dataset": str(dataset)}, "input": dict()}:
+    match {"job_id": artifact.name, **manifest}:
+        case {"job_id": str(job_id), "spec": {"model": str(model), "dataset": str(dataset)}, "input": dict()}:
             metrics = manifest.get("metrics")
             accuracy = metrics.get("test_accuracy") if isinstance(metrics, dict) else None
-            return Promotion(
-                number=1, action="promote", at=_now(), by=author.by, why=author.why, job_id=job_id, model=model,
-                dataset=dataset, files=files, test_accuracy=_number(accuracy),
-            )  # fmt: skip
-    raise InvalidConfig(f"the manifest of {job_id} does not describe the input of a model; train it again", field="job")
+            with suppress(ValidationError):  # a number that is not finite, or a text that is too long
+                return Promotion(
+                    number=1, action="promote", at=_now(), by=author.by, why=author.why, job_id=job_id, model=model,
+                    dataset=dataset, files=files, test_accuracy=_number(accuracy),
+                )  # fmt: skip
+    raise InvalidConfig(f"the manifest in {artifact} does not describe a model; train it again", field="job")
 
 
 def _number(value: JsonValue) -> float | None:

@@ -32,18 +32,21 @@ def models() -> None:
 def list_(as_json: bool) -> None:
     """List the aliases and the models in use."""
     from worker.cli.formatting.models import as_row, format_aliases
+    from worker.models.records import UnknownAlias
 
     store = _store()
     found, damaged = [], []
     for name in store.names():
         try:
             found.append(store.alias(name))
+        except UnknownAlias:  # somebody has removed it meanwhile
+            continue
         except ArtifactError as error:
             damaged.append((name, error.message))
     if as_json:
         for alias in found:
             click.echo(json.dumps(as_row(alias)))
-    else:
+    elif found or not damaged:
         click.echo(format_aliases(found))
     for _, message in damaged:
         click.echo(f"preflight: {message}", err=True)
@@ -115,4 +118,5 @@ def _store() -> ModelStore:
 def _author(by: str | None, why: str) -> Author:
     from worker.models.store import Author, this_user
 
-    return Author(by=(by or this_user())[:200], why=why[:1000])
+    by, why = ((text.encode(errors="replace").decode()) for text in (by or this_user(), why))  # argv may be no UTF-8
+    return Author(by=by[:200], why=why[:1000])

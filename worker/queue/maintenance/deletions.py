@@ -17,6 +17,7 @@ from redis import Redis
 from rq import Queue
 
 from preflight.client.delete import MAX_BYTES, Deletion, decode
+from preflight.errors import ArtifactError
 from preflight.files.locks import remove_unused
 from preflight.redis import keys
 from preflight.redis.lua import TEXT, run_script
@@ -86,7 +87,10 @@ class Deletions:
     def _refusal(self, job_id: str) -> str | None:
         from worker.models.store import open_store  # an idle worker has no need of it
 
-        users = open_store(self._settings).naming(job_id)
+        try:
+            users = open_store(self._settings).naming(job_id)
+        except ArtifactError as error:  # the aliases cannot be listed
+            return error.message
         if not users:
             return None
         return f"the model of job {job_id!r} is in use as {', '.join(users)}; promote another one first"

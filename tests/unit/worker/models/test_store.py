@@ -1,9 +1,10 @@
 """Aliases: fenced, signed promotions of models that are kept by hash."""
 
+import errno
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from pydantic import JsonValue
 
 from preflight.errors import ArtifactError, InvalidConfig
+from preflight.recognizer.onnx import ONNX
 from training.artifacts.model_dir import MANIFEST, MODEL, save
 from worker.models.kept import MIN_AGE_SECONDS
 from worker.models.records import Alias, AliasChanged, UnknownAlias, WrongSignature
@@ -122,6 +124,65 @@ def test_damaged_files_are_found(store: ModelStore, trained: Callable[[str], Pat
     with pytest.raises(ArtifactError, match="is damaged"):
         store.rollback("production", ME)
     assert store.resolve("production").job_id == "b"
+
+
+def test_a_file_beside_a_kept_model_is_not_used_instead(store: ModelStore, trained: Callable[[str], Path]) -> None:
+    """Predictions prefer `model.onnx`: one that was put there later has no hash in the alias."""
+    store.promote("production", trained("a"), ME)
+    (store.resolve("production").directory / ONNX).write_bytes(b"another model")
+    with pytest.raises(ArtifactError, match="was not promoted with its model"):
+        store.resolve("production")
+
+
+def test_a_promotion_that_fails_leaves_nothing(store: ModelStore, trained: Callable[[str], Path]) -> None:
+    """As on a full disk, where what it has copied would keep the next one from succeeding, too."""
+    artifact = trained("a")
+    with pytest.raises(ArtifactError, match="cannot be read or written"):
+        store.promote("production", artifact, ME, beside={ONNX: artifact / "nothing"})
+    assert not [*(store.root / "~kept").iterdir()]
+
+
+def test_models_stay_while_the_aliases_cannot_be_listed(
+    store: ModelStore, trained: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A volume fails for a moment, or a process has too many files open: no model is unused because of that."""
+    store.promote("production", trained("a"), ME)
+    store.promote("canary", trained("b"), ME)
+    kept = store.resolve("production").directory
+    os.utime(kept, (1, 1))
+    list_directory = Path.iterdir
+
+    def refuse(path: Path) -> Iterator[Path]:
+        if path == store.root:
+            raise OSError(errno.EIO, "Input/output error")
+        return list_directory(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "iterdir", refuse)
+        store.promote("canary", trained("c"), ME)
+        with pytest.raises(ArtifactError, match="Input/output error"):
+            store.naming("a")
+    assert kept.exists()
+    assert store.resolve("production").job_id == "a"
+
+
+def test_an_alias_may_vanish_while_the_users_of_a_job_are_looked_for(
+    store: ModelStore, trained: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.promote("production", trained("a"), ME)
+    monkeypatch.setattr(store, "names", lambda: ["gone", "production"])
+    assert store.naming("a") == ["production"]
+
+
+@pytest.mark.parametrize(
+    "facts", [{"job_id": "a" * 300}, {"job_id": None}, {"metrics": {"test_accuracy": float("nan")}}]
+)
+def test_a_manifest_of_something_else_is_refused(
+    store: ModelStore, tmp_path: Path, facts: dict[str, JsonValue]
+) -> None:
+    artifact = save(tmp_path / "a", [b"a"], {**FACTS, **facts}).directory
+    with pytest.raises(InvalidConfig, match="does not describe a model"):
+        store.promote("production", artifact, ME)
 
 
 def test_an_alias_is_unknown_where_there_is_no_directory_yet(tmp_path: Path) -> None:

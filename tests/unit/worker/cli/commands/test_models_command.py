@@ -25,7 +25,7 @@ def artifacts(tmp_path: Path) -> Path:
 
 def test_models_are_promoted_and_rolled_back(artifacts: Path) -> None:
     for job in ("a", str(artifacts / "b")):
-        done = run("models", "promote", job, "--as", "production", "--why", "new\x1b[2J", "--by", "me", "--json")
+        done = run("models", "promote", job, "--as", "production", "--why", "new\x1b[2J\udcff", "--by", "me", "--json")
         assert done.exit_code == 0, done.output
     promoted = json.loads(done.stdout)
     assert (promoted["alias"], promoted["number"], promoted["job_id"]) == ("production", 2, "b")
@@ -57,3 +57,5 @@ def test_mistakes_are_one_sentence(artifacts: Path) -> None:
     listed = run("models", "list")
     assert listed.exit_code == 1
     assert "the file of alias 'y' is damaged" in listed.stderr
+    assert run("models", "remove", "x").exit_code == 0
+    assert run("models", "list").stdout == ""  # there is one, so that it does not say that there is none
