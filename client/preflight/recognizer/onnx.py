@@ -48,19 +48,31 @@ def open_exported(path: Path) -> Model:
             f"{path} cannot be loaded ({error}); name a file of `preflight export`", field="model"
         ) from error
     reads = session.get_inputs()
-    if [(each.name, each.type, len(each.shape)) for each in reads] != [(IMAGES, "tensor(uint8)", 4)]:
+    if [(each.name, each.type, [*map(type, each.shape[1:])]) for each in reads] != [
+        (IMAGES, "tensor(uint8)", [int] * 3)
+    ]:
         raise InvalidConfig(
             f"{path} does not read {IMAGES} as uint8 [N, C, H, W]; name a file of `preflight export`", field="model"
         )
     shape = as_pictured(path, tuple(reads[0].shape[1:]))
-    said = session.get_modelmeta().custom_metadata_map
-    classes = session.get_outputs()[0].shape[1]
-    names = json.loads(said[CLASSES]) if CLASSES in said else [str(label) for label in range(classes)]
+    said, answers = session.get_modelmeta().custom_metadata_map, session.get_outputs()[0]
+    try:
+        classes = answers.shape[1]
+        names = tuple(map(str, json.loads(said[CLASSES]) if CLASSES in said else range(classes)))
+        filled = float(said[FILLED])
+        inverted = json.loads(said[INVERTED]) if INVERTED in said else None
+        below = float(json.loads(said[CONFIDENCE])["uncertain_below"]) if CONFIDENCE in said else None
+        if (answers.name, classes) != (PROBABILITIES, len(names)):
+            raise ValueError(f"{answers.name} of {classes} classes, {len(names)} of which have names")
+    except (LookupError, TypeError, ValueError) as error:
+        raise InvalidConfig(
+            f"{path} does not say how it reads pictures and names its classes ({type(error).__name__}: {error}); name "
+            "a file of `preflight export`",
+            field="model",
+        ) from error
 
     def recognize(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
         found: npt.NDArray[np.float32] = session.run([PROBABILITIES], {IMAGES: images})[0]
         return found
 
-    inverted = json.loads(said[INVERTED]) if INVERTED in said else None
-    below = json.loads(said[CONFIDENCE])["uncertain_below"] if CONFIDENCE in said else None
-    return Model(shape, float(said[FILLED]), tuple(names), inverted, below, recognize)
+    return Model(shape, filled, names, inverted, below, recognize)

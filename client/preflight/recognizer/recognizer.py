@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -70,11 +70,13 @@ class Recognizer:
         (found,) = self.recognize_all([picture])
         return found
 
-    def recognize_all(self, pictures: Sequence[str | Path | bytes]) -> list[Recognition]:
+    def recognize_all(self, pictures: Iterable[str | Path | bytes]) -> list[Recognition]:
         """Return the answer for each picture, in turn; raises `InvalidConfig` for the first unusable one."""
+        if isinstance(pictures, str | bytes):  # whose letters are strings, too
+            raise InvalidConfig("pictures is a single one; give a list, or use `recognize`", field="image")
         import numpy as np
 
-        found = []
+        found, pictures = [], list(pictures)
         for first in range(0, len(pictures), MAX_BATCH):
             images = [self._read(picture) for picture in pictures[first : first + MAX_BATCH]]
             for row in self._model.recognize(np.stack(images)).tolist():
@@ -89,6 +91,12 @@ class Recognizer:
         return found
 
     def _read(self, picture: str | Path | bytes) -> npt.NDArray[np.uint8]:
+        if not isinstance(picture, str | Path | bytes):
+            raise InvalidConfig(
+                f"a picture is of type {type(picture).__name__}, but must be a path or the bytes of a PNG or JPEG "
+                "file; save it as one",
+                field="image",
+            )
         source = Picture(picture) if isinstance(picture, bytes) else Path(picture)
         return self._model.read(source, MOST_PIXELS).image
 
@@ -100,11 +108,11 @@ def open_model(path: Path) -> Model:
         InvalidConfig: there is none.
         MissingPackage: what it needs is not installed.
     """
-    exported = path / ONNX
-    if path.suffix == ".onnx" or exported.is_file():
+    exported, is_exported = path / ONNX, path.suffix == ".onnx" and not path.is_dir()  # a job may be named x.onnx
+    if is_exported or exported.is_file():
         if find_spec("onnxruntime") is not None:
-            return open_exported(path if path.suffix == ".onnx" else exported)
-        if path.suffix == ".onnx":
+            return open_exported(path if is_exported else exported)
+        if is_exported:
             raise MissingPackage(f"{path} needs onnxruntime, which is not installed; pip install onnxruntime")
     if not path.exists():
         raise InvalidConfig(f"{path} does not exist; name a model's directory or an .onnx file", field="model")

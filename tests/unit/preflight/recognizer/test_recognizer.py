@@ -2,17 +2,21 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 from PIL import Image, ImageDraw
-from support.files.named_models import CLASSES, make_model
+from support.files.named_models import CLASSES, make_model, network
 
 from preflight import Recognizer
 from preflight.errors import InvalidConfig, MissingPackage
 from preflight.recognizer import recognizer
 from preflight.recognizer.onnx import ONNX
+from preflight.recognizer.recognizer import Recognition
 
 
 @pytest.fixture
@@ -57,6 +61,40 @@ def test_what_cannot_be_used_is_said(tmp_path: Path, picture: Path, monkeypatch:
     with pytest.raises(MissingPackage, match="needs onnxruntime"):
         Recognizer(tmp_path / "job" / ONNX)
     assert picture.exists()
+
+
+@pytest.mark.parametrize(
+    ("properties", "words"),
+    [
+        ({}, "'filled'"),
+        ({"filled": "much"}, "could not convert"),
+        ({"filled": "0.7", "classes": "["}, "JSONDecodeError"),
+        ({"filled": "0.7", "classes": '["a", "b"]'}, "of 10 classes, 2 of which have names"),
+        ({"filled": "0.7", "confidence": "{}"}, "'uncertain_below'"),
+    ],
+)
+def test_a_network_of_somebody_else_is_refused(tmp_path: Path, properties: dict[str, str], words: str) -> None:
+    """A KeyError would end the process that predicts, and fail the requests of all other models with it."""
+    model = network(0)
+    del model.metadata_props[:]
+    onnx.helper.set_model_props(model, properties)
+    onnx.save(model, tmp_path / "foreign.onnx")
+    with pytest.raises(InvalidConfig, match="does not say how it reads pictures") as caught:
+        Recognizer(tmp_path / "foreign.onnx")
+    assert words in caught.value.message
+
+
+def test_other_things_than_pictures_are_refused(tmp_path: Path, picture: Path) -> None:
+    """A directory may have the name of a file; pictures may come one by one."""
+    make_model(tmp_path, "job.onnx", 0)
+    recognize_all: Callable[..., list[Recognition]] = Recognizer(tmp_path / "job.onnx").recognize_all
+    for wrong in (np.zeros((28, 28), np.uint8), Image.new("L", (9, 9)), bytearray(b"x"), None, 5):
+        with pytest.raises(InvalidConfig, match=f"is of type {type(wrong).__name__}, but must be a path or the bytes"):
+            recognize_all([wrong])
+    for single in (str(picture), picture.read_bytes()):
+        with pytest.raises(InvalidConfig, match="give a list"):
+            recognize_all(single)
+    assert len(recognize_all(tmp_path.glob("*.png"))) == 1
 
 
 def test_neither_redis_nor_torch_is_imported(tmp_path: Path, picture: Path) -> None:
