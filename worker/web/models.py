@@ -110,6 +110,8 @@ class NamedModel(ApiModel):
     """The promotion in effect; null: the file of the alias is damaged, or its signature is wrong."""
     message: str | None = None
     """What is wrong with the alias."""
+    shape: tuple[int, int, int] | None = None
+    """Channels, height and width of the images that the model in use reads; null in a list."""
     history: tuple[ModelVersion, ...] = ()
     """Promotions, the newest first; empty in a list."""
 

@@ -24,7 +24,7 @@ from worker.web.routes.predict import JobModels
 AliasName = Annotated[str, Path(json_schema_extra={"pattern": ALIAS_PATTERN})]
 """Described, not validated: the store refuses another name in a sentence."""
 AliasOrVersion = Annotated[
-    str, Path(json_schema_extra={"pattern": ALIAS_PATTERN.removesuffix("$") + "(@[0-9a-f]{4,64})?$"})
+    str, Path(json_schema_extra={"pattern": ALIAS_PATTERN.removesuffix("$") + "(@[0-9a-f]{8,64})?$"})
 ]
 C = TypeVar("C", bound=ChangeAlias)
 
@@ -124,7 +124,7 @@ class ModelRoutes:
 
     def _named(self, alias: Alias) -> NamedModel:
         history = tuple(self._version(each) for each in reversed(alias.history))
-        return NamedModel(alias=alias.alias, current=history[0], history=history)
+        return NamedModel(alias=alias.alias, current=history[0], history=history, shape=self._store.shape(alias))
 
     def _version(self, promotion: Promotion) -> ModelVersion:
         return ModelVersion(

@@ -1,5 +1,6 @@
 """Models with names, in a real browser: a job's model is put into production, tried, trained further, rolled back."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from support.web.service import Service
 from support.worker.services import StartWorker, digits_job, wait_for
 
 from preflight import Client
+from training.artifacts.model_dir import MANIFEST
 from worker.config.settings import Settings
 
 
@@ -45,6 +47,26 @@ def test_a_model_is_used_rolled_back_and_removed(
     browser.click("dialog button[type=submit]")
     browser.see("Models", "h1")
     assert "production" not in browser.text(".models")
+    assert browser.complaints() == []
+
+
+def test_a_model_of_photographs_offers_no_pad(
+    browser: Browser, service: Service, settings: Settings, raw: Redis, tmp_path: Path
+) -> None:
+    """On the page of its job and on that of its alias; what is dropped or chosen is shown, and read."""
+    finish_job(raw, settings.artifact_dir, "photographs", 0)
+    manifest = settings.artifact_dir / "photographs" / MANIFEST
+    body = json.loads(manifest.read_text())
+    body["input"]["shape"] = [3, 96, 96]
+    manifest.write_text(json.dumps(body))
+    promote(browser, service, "photographs", "Colour")
+    for address in (f"{service.url}/#/models/production", f"{service.url}/#/jobs/photographs"):
+        browser.open(address)
+        browser.see("Choose a picture.", ".try")
+        assert not browser.ask("return document.querySelector('.try canvas').checkVisibility()")
+    (tmp_path / "photograph.jpg").write_bytes(photograph(np.full((28, 28), 255, np.uint8), 3))
+    browser.driver.find_element(By.CSS_SELECTOR, ".try input[type=file]").send_keys(str(tmp_path / "photograph.jpg"))
+    browser.find(".try canvas:not(.pad)")
     assert browser.complaints() == []
 
 

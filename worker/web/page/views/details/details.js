@@ -1,5 +1,6 @@
 // What a job was run with, and what it leaves: its files, its model to try, and how that does on the test set.
 
+import { download } from "../../lib/api.js";
 import { h } from "../../lib/dom.js";
 import { Configuration } from "./configuration.js";
 import { showEvaluation } from "./evaluation.js";
@@ -39,10 +40,17 @@ export class Details {
     this.#leaving.abort();
   }
 
+  async #offerTrial() {
+    const { signal } = this.#leaving;
+    const manifest = await download(`${this.#path}/files/manifest.json`, { signal }).then(JSON.parse).catch(() => ({}));
+    this.#tryIt.replaceWith(new TryIt(this.#path, signal, manifest.input?.shape).element);
+  }
+
   #show({ files, predicts }) {
     if (predicts && !this.#tryIt) {
-      this.#tryIt = new TryIt(this.#path, this.#leaving.signal);
-      this.#files.element.after(this.#tryIt.element);
+      this.#tryIt = h("div");
+      this.#files.element.after(this.#tryIt);
+      this.#offerTrial();
     }
     if (!this.#isEvaluated && files.length) {
       this.#isEvaluated = true;

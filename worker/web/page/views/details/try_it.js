@@ -12,15 +12,18 @@ const MAX_PIXELS = 4e6;
 const MAX_BYTES = 4e6;
 const SMALL_SIDE = 1000;
 const SENT_AS_IS = ["image/png", "image/jpeg"];
+/** Pixels a side up to which the images of a grey model may be drawings; larger ones, and coloured ones, are photographs. */
+const LARGEST_DRAWN = 64;
 /** Classes that are shown; of more, the most probable. */
 const MAX_SHOWN = 16;
 
-/** A canvas to draw on, and the answer; one picture is asked about at a time, and the newest next. */
+/** A canvas to draw on, for models of photographs to show them, and the answer; one picture is asked about at a time, and the newest next. */
 export class TryIt {
   #path;
   #signal;
+  #draws;
   #canvas = h("canvas", { width: SIDE, height: SIDE, role: "img", "aria-label": "Your picture" });
-  #answer = h("p.lead", { role: "status" }, "Draw with mouse, pen or finger, or choose a picture.");
+  #answer = h("p.lead", { role: "status" });
   #error = h("p.bad", { role: "alert" });
   #list = h("ol.probabilities");
   #seen = h("p.note");
@@ -28,9 +31,11 @@ export class TryIt {
   #isAsking = false;
   #next = null;
 
-  constructor(path, signal) {
+  /** `shape` is that of the model's images: channels, height, width; undefined where it is not known. */
+  constructor(path, signal, shape) {
     this.#path = path;
     this.#signal = signal;
+    this.#draws = !shape || (shape[0] === 1 && Math.max(...shape) <= LARGEST_DRAWN);
     const file = h("input", { type: "file", accept: "image/*", hidden: true, change: taken });
     const take = (picture) => this.#take(picture);
     function taken() {
@@ -48,7 +53,7 @@ export class TryIt {
 
   #listen() {
     const at = ({ offsetX: x, offsetY: y }) => [x, y].map((place) => (place * SIDE) / this.#canvas.clientWidth);
-    const listeners = {
+    const pen = {
       pointerdown: (event) => {
         this.#canvas.setPointerCapture(event.pointerId);
         this.#draw(at(event), at(event));
@@ -57,11 +62,12 @@ export class TryIt {
       pointerup: () => this.#lift(),
       pointercancel: () => this.#lift(),
     };
-    for (const [name, listener] of Object.entries(listeners)) this.#canvas.addEventListener(name, listener);
+    this.#canvas.classList.toggle("pad", this.#draws);
+    for (const [name, listener] of Object.entries(this.#draws ? pen : {})) this.#canvas.addEventListener(name, listener);
     for (const name of ["dragover", "dragleave", "drop"])
       this.element.addEventListener(name, (event) => {
         event.preventDefault();
-        this.#canvas.classList.toggle("dropping", name === "dragover");
+        this.element.classList.toggle("dropping", name === "dragover");
         if (name === "drop") this.#take(event.dataTransfer.files[0]);
       });
   }
@@ -89,7 +95,8 @@ export class TryIt {
     context.fillRect(0, 0, SIDE, SIDE);
     this.#next = null;
     setText(this.#error, "");
-    setText(this.#answer, "Draw with mouse, pen or finger, or choose a picture.");
+    this.#canvas.hidden = !this.#draws;
+    setText(this.#answer, this.#draws ? "Draw with mouse, pen or finger, or choose a picture." : "Choose a picture.");
     fill(this.#list);
     fill(this.#seen);
   }
@@ -102,6 +109,7 @@ export class TryIt {
       const image = await createImageBitmap(file);
       const scale = SIDE / Math.max(image.width, image.height);
       const [width, height] = [image.width * scale, image.height * scale];
+      this.#canvas.hidden = false;
       this.#canvas.getContext("2d").drawImage(image, (SIDE - width) / 2, (SIDE - height) / 2, width, height);
       const fits = file.size <= MAX_BYTES && image.width * image.height <= MAX_PIXELS;
       this.#ask(fits && SENT_AS_IS.includes(file.type) ? file : await smaller(image));

@@ -49,10 +49,10 @@ export async function showModel(place, alias, { connection, signal }) {
   const heading = h("h1", { tabindex: "-1" }, alias);
   const error = h("p.bad", { role: "alert" });
   const [buttons, what, history] = [h("div.actions"), h("div"), h("div")];
-  const tried = new TryIt(path, signal).element;
+  let tried = new TryIt(path, signal).element;
   fill(place, back, heading, loading("Loading the model…"));
   heading.focus();
-  let shown = "";
+  let [shown, shape] = ["", ""];
   await connection.poll("model", refresh, { every: POLL_INTERVAL_MS, signal });
 
   async function refresh() {
@@ -72,6 +72,11 @@ export async function showModel(place, alias, { connection, signal }) {
     ]));
     const rows = found.history.map((one, index) => h("tr", h("td", index ? one.action : h("strong", "in use")), cells(one)));
     fill(history, table(["", ...COLUMNS], rows, `History of ${alias}`));
+    if (shape !== String(found.shape)) {
+      const next = new TryIt(path, signal, found.shape ?? undefined).element;
+      tried.replaceWith(next);
+      [tried, shape] = [next, String(found.shape)];
+    }
     if (!what.isConnected)
       fill(place, back, heading, error, buttons, h("div.models", panel("In use", what), tried, panel("History", history)));
   }
