@@ -24,7 +24,7 @@ from preflight.redis.server.embedded import redis_server
 from worker.config.settings import Settings
 from worker.web.auth import PROTECTED_PATHS
 from worker.web.listing.overview import Overview
-from worker.web.prometheus import Snapshot, exposition
+from worker.web.routes.service import Snapshot, exposition
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

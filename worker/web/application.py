@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Final
 
 from anyio import to_thread
@@ -15,12 +14,11 @@ from preflight.redis.connection import PATIENCE, open_async_redis, open_redis
 from preflight.wire import CONTRACT_VERSION
 from worker.config.settings import Settings
 from worker.imports.records import Imports
-from worker.imports.uploads import open_uploads
 from worker.models.store import open_store
 from worker.state.supervision import Supervisor
 from worker.web.auth import App, AuthMiddleware
 from worker.web.datasets.shelf import Shelf
-from worker.web.datasets.uploading import Uploader
+from worker.web.datasets.uploading import GIB, Uploader
 from worker.web.documents.openapi import DocumentedApp
 from worker.web.files.tickets import Tickets
 from worker.web.listing.indexer import Indexer
@@ -28,26 +26,22 @@ from worker.web.middleware.head import HeadMiddleware
 from worker.web.middleware.paced import PacedSending
 from worker.web.middleware.prefix import PrefixMiddleware
 from worker.web.predicting.service import Predictions, PredictMiddleware
-from worker.web.routes.choices import ChoiceRoutes
-from worker.web.routes.compare import CompareRoutes
 from worker.web.routes.control import ControlRoutes
 from worker.web.routes.datasets import DatasetRoutes
 from worker.web.routes.errors import add_error_handlers
 from worker.web.routes.events import EventRoutes
-from worker.web.routes.files import FileRoutes
+from worker.web.routes.files import FileRoutes, ModelFiles
 from worker.web.routes.imports import ImportRoutes
 from worker.web.routes.jobs import JobRoutes
-from worker.web.routes.model_files import ModelFiles
 from worker.web.routes.models import ModelRoutes
 from worker.web.routes.page import add_page
 from worker.web.routes.predict import JobModels, PredictRoutes
-from worker.web.routes.runnable import JobCheck
+from worker.web.routes.runnable import ChoiceRoutes, JobCheck
 from worker.web.routes.search import SearchRoutes
 from worker.web.routes.service import Service, ServiceRoutes
 from worker.web.streams.broadcaster import Broadcaster
 from worker.web.streams.compression import Compression
 
-GIB: Final = 1 << 30
 MAX_THREADS: Final = 16
 """Threads for short reads of single jobs; reads that may take long have `Slots`."""
 
@@ -60,8 +54,8 @@ def create_app(settings: Settings, token: str | None) -> tuple[App, Broadcaster]
         token: required in every request; None accepts requests from this machine only.
     """
     app, broadcaster, predictions = create_routes(settings)
-    most = round(settings.max_upload_gb * GIB)
-    guarded = AuthMiddleware(PredictMiddleware(PacedSending(Compression(app)), predictions), token, most)
+    inner = PredictMiddleware(PacedSending(Compression(app)), predictions)
+    guarded = AuthMiddleware(inner, token, round(settings.max_upload_gb * GIB))
     return HeadMiddleware(PrefixMiddleware(guarded, _prefix(settings))), broadcaster
 
 
@@ -80,12 +74,9 @@ def create_routes(settings: Settings) -> tuple[DocumentedApp, Broadcaster, Predi
         return await run_in_threadpool(may_have_more, job_id)
 
     broadcaster = Broadcaster(open_async_redis(settings.redis_url, retries=PATIENCE), is_active)
-
     files = ModelFiles(settings)
     store, models = open_store(settings), JobModels(files)
-    predictions = Predictions(store)
-    indexer = Indexer(Queue(settings.queue, connection=redis))
-
+    predictions, indexer = Predictions(store), Indexer(Queue(settings.queue, connection=redis))
     supervisor = Supervisor()
 
     @asynccontextmanager
@@ -111,21 +102,15 @@ def create_routes(settings: Settings) -> tuple[DocumentedApp, Broadcaster, Predi
     JobRoutes(client).register(app)
     changed, check = indexer.table.read_again, JobCheck(client, redis, store, settings)
     ControlRoutes(client, store, check, prefix, read_only=read_only, changed=changed).register(app)
-    SearchRoutes(redis, indexer).register(app)
+    SearchRoutes(client, redis, indexer).register(app)
     ChoiceRoutes(check, redis, settings.queue, indexer).register(app)
-    CompareRoutes(client, redis).register(app)
     EventRoutes(client, broadcaster).register(app)
     token = None if settings.api_token is None else settings.api_token.get_secret_value()
     FileRoutes(client, files, Tickets(token, prefix)).register(app)
     PredictRoutes(client, models, predictions).register(app)
     ModelRoutes(client, store, models, predictions, read_only=read_only).register(app)
     imports, shelf = Imports(redis, settings.queue, settings.state_ttl), Shelf(settings)
-    uploader = Uploader(
-        partial(open_uploads, settings),
-        shelf.bytes,
-        round(settings.imports_gb * GIB),
-        round(settings.max_upload_gb * GIB),
-    )
+    uploader = Uploader(settings, shelf.bytes)
     DatasetRoutes(settings, imports, uploader, shelf, read_only=read_only).register(app)
     ImportRoutes(imports, uploader, lambda: broadcaster.is_closing, read_only=read_only).register(app)
     service = Service(client, redis, broadcaster, predictions, supervisor, settings.queue, read_only)

@@ -14,9 +14,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from preflight.errors import PreflightError
-from worker.imports.uploads import Upload, Uploads, bytes_of
+from worker.config.settings import Settings
+from worker.imports.uploads import Upload, Uploads, bytes_of, open_uploads
 from worker.web.routes.errors import ApiError
 
+GIB: Final = 1 << 30
 BLOCK: Final = 1 << 20
 """Bytes that are written at a time."""
 MAX_UPLOADS: Final = 4
@@ -31,10 +33,10 @@ T = TypeVar("T")
 class Uploader:
     """Writes uploads, a few at a time, while all uploads and imported data together are within their bound."""
 
-    def __init__(self, open_uploads: Callable[[], Uploads], imported: Callable[[], int], most: int, each: int) -> None:
-        """Limit all uploads and the data, whose bytes `imported` returns, to `most` bytes, and one upload to `each`."""
-        self._open, self._imported = open_uploads, imported
-        self.most, self.each = most, each
+    def __init__(self, settings: Settings, imported: Callable[[], int]) -> None:
+        """Limit uploads, and together with them the data, whose bytes `imported` returns, as the settings say."""
+        self._settings, self._imported = settings, imported
+        self.most, self.each = round(settings.imports_gb * GIB), round(settings.max_upload_gb * GIB)
         self._coming = 0
         """Most bytes that the uploads which are being received may have; those that are written count twice."""
         self._running = 0
@@ -107,17 +109,17 @@ class Uploader:
 
     def _over(self, size: int, room: int) -> ApiError:
         if size > self.each:
-            message = f"the upload has more than {self.each / (1 << 30):g} GiB, which PREFLIGHT_MAX_UPLOAD_GB sets"
+            message = f"the upload has more than {self.each / GIB:g} GiB, which PREFLIGHT_MAX_UPLOAD_GB sets"
             return ApiError(413, "too_large", f"{message}; send it in parts, or import it by `preflight data add`")
         return ApiError(
             507, "store_full",
-            f"{max(0, room) >> 20:,} MiB are left of the {self.most / (1 << 30):g} GiB for uploads and imported data "
+            f"{max(0, room) >> 20:,} MiB are left of the {self.most / GIB:g} GiB for uploads and imported data "
             "(PREFLIGHT_IMPORTS_GB); delete a data set, or wait for the end of other uploads",
         )  # fmt: skip
 
     def _uploads(self) -> Uploads:
         try:
-            return self._open()
+            return open_uploads(self._settings)
         except PreflightError as error:
             raise ApiError(503, error.reason, error.message, error.field) from error
 

@@ -23,8 +23,8 @@ from worker.web.files.artifact_files import DiskFiles
 from worker.web.models import Prediction
 from worker.web.predicting.service import Predictions
 from worker.web.routes.errors import ApiError, problems
+from worker.web.routes.files import ModelFiles
 from worker.web.routes.jobs import require_job
-from worker.web.routes.model_files import ModelFiles
 
 MAX_MODEL_BYTES: Final = 1 << 30
 """Most bytes of weights that are fetched from a store."""

@@ -6,8 +6,9 @@ The form's check and the route that enqueues ask the same: what every worker wou
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
+from fastapi import FastAPI, Query, Request
 from redis import Redis
 
 from preflight import Client
@@ -20,7 +21,7 @@ from preflight.contract.registry import nearest
 from preflight.errors import ArtifactError, InvalidConfig
 from preflight.redis import keys
 from preflight.redis.untrusted.values import MAX_NUMBER, Refused, as_json
-from preflight.wire import TrainJob, is_job_id
+from preflight.wire import Label, TrainJob, is_job_id, read_job
 from training.catalog.names import known_datasets
 from training.data.augmentation.suitability import require_suitable
 from training.data.dataset_info import DatasetInfo
@@ -35,9 +36,14 @@ from worker.admission.limits import (
 )
 from worker.config.settings import Settings
 from worker.models.store import ModelStore
-from worker.web.listing.overview import read_workers_field
-from worker.web.routes.reads import TtlCache
+from worker.web.listing.choices import Choices, Forecast, choices, forecast
+from worker.web.listing.indexer import Indexer
+from worker.web.listing.overview import read_overview, read_workers_field
+from worker.web.routes.errors import BODY_ERRORS, problems, read_json, request_body
+from worker.web.routes.reads import Slots, TtlCache
 
+THREADS: Final = 2
+MAX_WAITING: Final = 64
 ANY: Final = ()
 """The only question to the cache of fleets."""
 
@@ -137,6 +143,44 @@ class JobCheck:
         queue = self._settings.queue
         limits = map(_limits, read_workers_field(self._redis, queue, keys.LIMITS))
         return Fleet(read_catalog(self._redis, queue), [found for found in limits if found is not None])
+
+
+class ChoiceRoutes:
+    """The routes /v1/choices and /v1/check."""
+
+    def __init__(self, check: JobCheck, redis: Redis, queue: str, indexer: Indexer) -> None:
+        self._check = check
+        self._redis = redis
+        self._queue = queue
+        self._indexer = indexer
+        self._slots = Slots(THREADS, MAX_WAITING)
+
+    def register(self, app: FastAPI) -> None:
+        """Add the routes to `app`."""
+        app.get("/v1/choices", tags=["jobs"], response_model_exclude_none=True, responses=problems(429))(self.choices)
+        app.post(
+            "/v1/check", tags=["jobs"], response_model_exclude_none=True, responses=problems(*BODY_ERRORS, 429),
+            openapi_extra=request_body({"$ref": "#/components/schemas/TrainJob"}),
+        )(self.check)  # fmt: skip
+
+    async def choices(self, dataset: Annotated[Label, Query(description="for what recipes come to")] = "") -> Choices:
+        """Return the data sets and models that the workers have, and the recipes."""
+
+        def read() -> Choices:
+            self._indexer.refresh()
+            return choices(self._check.fleet().catalog, self._indexer.table, dataset)
+
+        return await self._slots.run(read)
+
+    async def check(self, request: Request) -> Forecast:
+        """Say what a job would do, or why it is refused: by the contract, or by every worker there is."""
+        job = read_job(await read_json(request))
+        return await self._slots.run(lambda: self._forecast(job))
+
+    def _forecast(self, job: TrainJob) -> Forecast:
+        job = self._check.require_runnable(job)
+        self._indexer.refresh()
+        return forecast(job, self._check.fleet().catalog, self._indexer.table, read_overview(self._redis, self._queue))
 
 
 def _info(name: str, said: Offered | None) -> DatasetInfo | None:

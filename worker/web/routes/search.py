@@ -1,4 +1,4 @@
-"""Search: jobs by field and value, sorted, in pages."""
+"""Search: jobs by field and value, sorted, in pages; comparison of a few of them."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -7,15 +7,19 @@ from typing import Annotated, Final
 from fastapi import FastAPI, Query
 from redis import Redis
 
+from preflight import Client
 from preflight.client.job_state import JobRecord, read_jobs, with_requests
 from preflight.client.notes import Notes, read_notes
 from preflight.wire import Count, JobState, Status
+from worker.web.listing.comparison import compare
 from worker.web.listing.fields import FIELDS
 from worker.web.listing.grammar import MAX_LENGTH, parse_order, parse_search
 from worker.web.listing.indexer import Indexer
+from worker.web.listing.models import Comparison
 from worker.web.listing.snapshot import MAX_JOBS
 from worker.web.models import ApiModel
 from worker.web.routes.errors import problems
+from worker.web.routes.jobs import require_job
 from worker.web.routes.reads import Slots, TtlCache
 
 MAX_PAGE: Final = 200
@@ -23,6 +27,8 @@ MAX_PAGE: Final = 200
 SEARCH_THREADS: Final = 1
 """One thread: the index has one lock, and a search has a time limit."""
 MAX_WAITING: Final = 16
+MAX_COMPARED: Final = 5
+COMPARE_THREADS: Final = 1
 ORDER: Final = rf"^(-?({'|'.join(FIELDS)}))?$"
 
 
@@ -54,18 +60,23 @@ Question = tuple[str, frozenset[Status], str, int, int]
 
 
 class SearchRoutes:
-    """The route /v1/search."""
+    """The routes /v1/search and /v1/compare."""
 
-    def __init__(self, redis: Redis, indexer: Indexer) -> None:
+    def __init__(self, client: Client, redis: Redis, indexer: Indexer) -> None:
+        self._client = client
         self._redis = redis
         self._indexer = indexer
         self._found = TtlCache(self._search)
         self._slots = Slots(SEARCH_THREADS, MAX_WAITING)
+        self._comparisons = Slots(COMPARE_THREADS, MAX_WAITING)
 
     def register(self, app: FastAPI) -> None:
-        """Add the route to `app`."""
+        """Add the routes to `app`."""
         app.get("/v1/search", response_model_exclude_none=True, tags=["jobs"], responses=problems(422, 429))(
             self.search
+        )
+        app.get("/v1/compare", response_model_exclude_none=True, tags=["jobs"], responses=problems(404, 422, 429))(
+            self.compare
         )
 
     async def search(
@@ -82,6 +93,10 @@ class SearchRoutes:
         question = q, frozenset(status or ()), sort, offset, limit
         return await self._slots.run(partial(self._found.get, question))
 
+    async def compare(self, job: Annotated[list[str], Query(min_length=1, max_length=MAX_COMPARED)]) -> Comparison:
+        """Return settings, results, plans and curves of up to five jobs."""
+        return await self._comparisons.run(lambda: self._compare(job))
+
     def _search(self, question: Question) -> SearchResult:
         q, statuses, sort, offset, limit = question
         conditions, order = parse_search(q), parse_order(sort)
@@ -96,6 +111,10 @@ class SearchRoutes:
             ),
             matching=found.matching, counts=index.counts, complete=index.complete,
         )  # fmt: skip
+
+    def _compare(self, job: list[str]) -> Comparison:
+        states = {state.job_id: state for state in (require_job(self._client, job_id) for job_id in job)}
+        return compare(self._client, self._redis, [*states.values()])
 
 
 def _listed(record: JobRecord, positions: Mapping[str, int], notes: Notes | None) -> ListedJob:

@@ -11,7 +11,7 @@ from training.artifacts.model_dir import MANIFEST, MODEL
 from training.artifacts.predict_server import MAX_MODELS
 from worker.config.settings import Settings
 from worker.web.routes.errors import ApiError
-from worker.web.routes.model_files import ModelFiles
+from worker.web.routes.files import ModelFiles
 from worker.web.routes.predict import JobModels
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from worker.web.listing.overview import Overview
-from worker.web.prometheus import Snapshot, exposition
+from worker.web.routes.service import Snapshot, exposition
 
 
 @pytest.mark.parametrize(("pace", "shown"), [(None, []), (0.0, ["0.0"]), (90.0, ["90.0"])])
