@@ -1,6 +1,8 @@
-"""Refusals: publish the failure of a job that no attempt runs, or quarantine it."""
+"""Refusals: publish the failure of a job that no attempt runs, or quarantine it; options of RQ that are refused."""
 
 import time
+from collections.abc import Mapping
+from typing import Final
 
 from redis import Redis
 from redis.exceptions import RedisError, ResponseError
@@ -11,13 +13,19 @@ from preflight.errors import PreflightError
 from preflight.events.state import publish
 from preflight.queue.ids import resolve_event_id
 from preflight.queue.payload import PoisonMessage
+from preflight.queue.untrusted_job import UntrustedJob
 from preflight.redis import keys
 from preflight.redis.retry import is_wrong_type
 from preflight.wire import MAX_TEXT_LENGTH, JobFailed, is_job_id
 from worker.admission import quarantine
 from worker.admission.acceptance import end_acceptance
+from worker.admission.dependents import explain_foreign_queues, foreign_queues
 from worker.config.settings import Settings
 from worker.events.log_sink import LogSink
+
+CALLBACK: Final = "{} is not called, because this worker imports nothing that a queue names; follow the job's events"
+WEBHOOKS: Final = "webhooks are not sent, because this worker opens no URL that a queue names; follow the job's events"
+REPEAT: Final = "the job is not repeated, because its signature serves once; enqueue each run signed"
 
 
 class Quarantined(PreflightError):
@@ -98,3 +106,14 @@ def quarantine_job(
     except ResponseError as error:
         if not is_wrong_type(error):  # else the job's keys are themselves broken
             raise
+
+
+def refused_options(connection: Redis, queue: Queue, job: UntrustedJob, settings: Settings) -> Mapping[str, str]:
+    """Return RQ's option -> sentence for each refused option of a job; raises `redis.exceptions.RedisError`."""
+    found = {name: WEBHOOKS if name == "webhooks" else CALLBACK.format(name) for name in job.options.refused}
+    if job.options.repeats_left and settings.signing_key is not None:
+        found["repeat"] = REPEAT
+    queues = foreign_queues(connection, queue, job.id, settings)
+    if queues:
+        found["dependents"] = explain_foreign_queues(queues)
+    return found

@@ -1,5 +1,6 @@
 """The sink that publishes events to Redis, with a spool on disk for the time that Redis is unavailable."""
 
+import json
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -10,11 +11,10 @@ from pydantic import JsonValue
 from redis.exceptions import RedisError
 
 from preflight.events.record import EventRecord
-from preflight.events.state import event_record
+from preflight.events.state import event_record, latest_fields
 from preflight.redis.retry import REDIS, is_wrong_type
-from preflight.wire import AnyEvent, TrainResult
+from preflight.wire import STATUS_BY_EVENT, AnyEvent, JobState, TrainResult
 from worker.broker.fencing import Fence
-from worker.events.rq_meta import RqMeta
 from worker.state.spool import Spool, SpooledEvent
 
 RETRY_INTERVAL: Final = 1.0
@@ -23,6 +23,31 @@ MAX_PENDING: Final = 2_000
 """Events kept in memory while Redis is unavailable; where there are more, all are read from the spool again."""
 BATCH_SIZE: Final = 200
 """Maximum number of events in one call of Redis."""
+MAX_META_LENGTH: Final = 16 * 1024
+"""Characters of the producer's `meta` as JSON; RQ's `meta` is one field, rewritten with every event."""
+
+
+class RqMeta:
+    """`job.meta` of an attempt."""
+
+    def __init__(self, meta: Mapping[str, JsonValue]) -> None:
+        """Start with the producer's `meta`; one longer than `MAX_META_LENGTH` is dropped."""
+        fits = len(json.dumps(meta)) <= MAX_META_LENGTH
+        self._meta = dict(meta) if fits else {}
+        if not fits:
+            structlog.get_logger("preflight").warning(
+                "meta_dropped", message=f"the job's meta has more than {MAX_META_LENGTH} characters as JSON"
+            )
+
+    def update(self, event: AnyEvent) -> str:
+        """Add an event; returns `meta` as JSON."""
+        fields = event.model_dump(mode="json", exclude={"v", "seq", "job_id", "ts", "type"}, exclude_none=True)
+        if event.type == "job_started":  # drop the values of earlier attempts
+            self._meta = {name: value for name, value in self._meta.items() if name not in JobState.model_fields}
+        self._meta.update(latest_fields(event, fields))
+        if event.type in STATUS_BY_EVENT:
+            self._meta["status"] = STATUS_BY_EVENT[event.type]
+        return json.dumps(self._meta)
 
 
 class RedisSink:

@@ -22,9 +22,7 @@ from worker.web.datasets.uploading import GIB, Uploader
 from worker.web.documents.openapi import DocumentedApp
 from worker.web.files.tickets import Tickets
 from worker.web.listing.indexer import Indexer
-from worker.web.middleware.head import HeadMiddleware
-from worker.web.middleware.paced import PacedSending
-from worker.web.middleware.prefix import PrefixMiddleware
+from worker.web.middleware import HeadMiddleware, PacedSending, PrefixMiddleware
 from worker.web.predicting.service import Predictions, PredictMiddleware
 from worker.web.routes.control import ControlRoutes
 from worker.web.routes.datasets import DatasetRoutes

@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
@@ -20,14 +21,31 @@ from preflight.launch import site
 from preflight.launch.block import Ended, block
 from preflight.launch.command import NOT_EXECUTABLE, NOT_FOUND, run_command
 from preflight.launch.events import EventLog
-from preflight.launch.findings import Throttling, read_findings
+from preflight.launch.findings import Findings, Process, Throttling, read_findings
 from preflight.launch.history import History, Start
 from preflight.launch.site.sitecustomize import VARIABLE
-from preflight.launch.summary import summary
+from preflight.tuner.journal import Record
 from preflight.tuner.training import Options
 
 SITE: Final = Path(site.__file__).parent
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - where a container with a read-only root can be written
+
+
+def summary(command: Sequence[str], findings: Findings, ended: Ended, said: Sequence[str] = ()) -> Record:
+    """Return the end of a command, the findings of its processes, and the sentences of the block."""
+    return {
+        "type": "preflight.run.v1", "command": list(command), **asdict(ended),
+        "processes": [_process(each) for each in findings.processes],
+        "failures": list(findings.failures), "text": block(findings, ended, said),
+    }  # fmt: skip
+
+
+def _process(process: Process) -> Record:
+    known = ("trial", "winner", "adapted", "prediction", "checked", "note", "advice", "advised")
+    return {
+        "pid": process.pid, "start": process.start, "summary": process.summary,
+        "records": [record for record in process.records if record.get("what") in known],
+    }  # fmt: skip
 
 
 @click.command(

@@ -15,7 +15,6 @@ from pydantic import (
     model_validator,
 )
 
-from preflight.contract.renamed import RENAMED
 from preflight.contract.spec import MAX_CLASSES
 from preflight.redis.untrusted.values import as_json
 
@@ -48,6 +47,12 @@ JobId = Annotated[str, Field(pattern=JOB_ID_PATTERN)]
 Version = Annotated[int, Field(ge=1, le=1)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
 """2**53: the largest integer that every JSON reader keeps exact."""
+RENAMED: Final = {
+    "seconds": "took_s", "train_seconds": "train_s", "calibration_seconds": "calibration_s",
+    "import_seconds": "import_s", "bytes": "checkpoint_bytes", "memory_mb": "memory_mib",
+    "used_memory_mb": "used_memory_mib",
+}  # fmt: skip
+"""Name until 0.27 -> name. 0.28 wrote both; records of those versions stay readable."""
 
 
 def rounded(digits: int, decimals: int) -> AfterValidator:

@@ -23,8 +23,7 @@ from preflight.contract import plan, spec
 from preflight.contract.lengths import check_lengths
 from preflight.contract.recipes import FREE, RECIPES, TUNED, RecipeName, check_recipe, fine_tuning
 from preflight.contract.removed import without_removed, without_removed_knobs
-from preflight.contract.sampling import check_sampling
-from preflight.contract.spec import DEFAULTS, Augmentation, TrainSpec
+from preflight.contract.spec import DEFAULTS, Augmentation, TrainSpec, check_sampling
 from preflight.errors import InvalidConfig
 from preflight.wire.base import DIRECTORIES, MAX_WORKERS, JobId, Wire, is_job_id
 from preflight.wire.validation_errors import NUMBER_TAG, OBJECT_TAG, to_invalid_config

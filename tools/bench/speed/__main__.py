@@ -1,10 +1,10 @@
-"""`python -m tools.bench.speed`: run the parts and print their tables."""
+"""`python -m tools.bench.speed`: run the named parts, or all, each under a heading and with its seconds."""
 
 import argparse
+import time
 from collections.abc import Callable
 from typing import Final
 
-from tools.bench.parts import add_parts, require_known, run_parts
 from tools.bench.speed import accuracy, others, roof
 from tools.bench.speed.common import BenchOptions
 
@@ -18,14 +18,19 @@ PARTS: Final[dict[str, Callable[[BenchOptions], None]]] = {
 def main() -> None:
     """Run the chosen parts."""
     parser = argparse.ArgumentParser(prog="python -m tools.bench.speed", description=__doc__)
-    add_parts(parser, PARTS)
+    parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(PARTS)}; all by default")
     parser.add_argument("--seeds", type=int, default=5, metavar="N", help="trainings for each time to an accuracy")
     parser.add_argument("--recipes", nargs="*", default=["fast", "balanced", "best"], metavar="NAME")
     parser.add_argument("--no-peers", dest="peers", action="store_false", help="leave out what others take")
     given = parser.parse_args()
-    require_known(parser, given.parts, PARTS)
+    if unknown := [part for part in given.parts if part not in PARTS]:
+        parser.error(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
     asked = BenchOptions(seeds=given.seeds, recipes=tuple(given.recipes), peers=given.peers)
-    run_parts(PARTS, given.parts, asked)
+    for part in given.parts or PARTS:
+        began = time.monotonic()
+        print(f"\n## {part}\n", flush=True)
+        PARTS[part](asked)
+        print(f"\n({part} took {time.monotonic() - began:.0f} s)", flush=True)
 
 
 if __name__ == "__main__":

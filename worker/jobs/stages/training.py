@@ -27,7 +27,6 @@ from worker.jobs.stages.group import Group
 from worker.jobs.stages.parent import Parent
 from worker.jobs.stages.payloads import asked_options, container_facts, plan_payload
 from worker.jobs.stages.planning import PREDICTION, resume_points
-from worker.jobs.stages.record_forwarder import RecordForwarder
 from worker.state.control import RestartTraining
 from worker.state.packing.share import Usage
 
@@ -37,6 +36,39 @@ ALONE_SECONDS: Final = 600.0
 """Longest time for which a job that ran out of memory waits until no other one runs here."""
 MAX_KILLS: Final = 3
 """Kills of the training child in a row, without a checkpoint between them, that fail the job."""
+EVENTS_BY_RECORD: Final = {
+    "progress": "progress", "epoch": "epoch_done", "prediction": "prediction_checked", "profile": "training_profile",
+    "adapted": "plan_adapted", "model": "model_built",
+}  # fmt: skip
+"""Types of events, by the kind of record that has the same payload."""
+
+
+class RecordForwarder:
+    """Forwards the records of all training children of an attempt."""
+
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
+        self.checkpoints = 0
+        """Checkpoints saved in this attempt."""
+
+    def forward(self, record: Record) -> None:
+        """Emit the event for `record`."""
+        payload, context = record.payload, self._context
+        match record.kind:
+            case "warning":
+                rank = payload.get("rank")
+                context.warn(str(payload["message"]), rank if isinstance(rank, int) else None)
+            case "resumed":
+                context.emit("job_resumed", {"epochs_done": payload["epoch"], "steps_done": payload["step"]})
+            case "checkpoint":
+                self.checkpoints += 1
+                context.control.mark_progress()
+                context.emit("checkpoint_saved", {
+                    "epochs_done": payload["epoch"], "steps_done": payload["step"], "took_s": payload["seconds"],
+                    "checkpoint_bytes": payload["bytes"],
+                })  # fmt: skip
+            case kind if kind in EVENTS_BY_RECORD:
+                context.emit(EVENTS_BY_RECORD[kind], payload)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
+import structlog
+
 from preflight.redis import keys
 from worker.admission.dependents import Dependents
 from worker.broker.shared_keys import RedisRetry
@@ -11,19 +13,37 @@ from worker.jobs.worker_context import WorkerContext
 from worker.queue.imports.chore import ImportsChore
 from worker.queue.intake import Intake
 from worker.queue.loop.datasets import DatasetsChore
-from worker.queue.loop.forks import fork_for_extras
+from worker.queue.loop.key_existence import SharedKeysWatch
 from worker.queue.loop.maintainer import Maintainer
-from worker.queue.loop.shared_watch import SharedKeysWatch
 from worker.queue.maintenance.deletions import Deletions
 from worker.queue.maintenance.extras import PendingExtrasChore
 from worker.queue.maintenance.janitor import Janitor
+from worker.queue.maintenance.late_extras import LateExtras
 from worker.queue.maintenance.reaper import Reaper
 from worker.queue.maintenance.registry_cleaner import RegistryCleaner
 from worker.queue.maintenance.scheduler import Scheduler
 from worker.queue.standby import Standby
+from worker.queue.work_horse import WorkHorse
 from worker.state.supervision import Supervisor, is_outage
 
 MAX_FAILURES_LENGTH: Final = 500
+
+
+def fork_for_extras(worker: WorkerContext, standby: Standby, job_id: str, beside: bool) -> WorkHorse | None:
+    """Start a work-horse for a job's extras; None: no process could start. `beside`: the next job may run meanwhile."""
+    server = None if beside else standby.server  # its children have its priority
+    extras = LateExtras(worker, job_id, server, beside=beside)
+    horse = WorkHorse(job_id, extras.run, worker.stop, lambda: True, standby.make_room, timeout=-1)
+    try:
+        horse.start()
+    except OSError as error:
+        structlog.get_logger("preflight").warning(
+            "fork_retry",
+            job_id=job_id,
+            message=f"the extras of a job wait, as no process could be started: {error.strerror}",
+        )
+        return None
+    return horse
 
 
 class Chore(Protocol):

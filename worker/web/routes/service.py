@@ -22,8 +22,7 @@ from preflight.redis.server.faults import find_faults
 from preflight.wire import JobState, is_job_id
 from worker.state.supervision import Supervisor
 from worker.web.documents.runbook import advice
-from worker.web.listing.overview import Overview, read_overview
-from worker.web.listing.pace import JobPace
+from worker.web.listing.overview import JobPace, Overview, read_overview
 from worker.web.models import Advice, Health, Part, Ready
 from worker.web.predicting.service import Predictions
 from worker.web.routes.errors import PROBLEMS, RETRY_AFTER_SECONDS, ApiError, RedisUnavailable, problems

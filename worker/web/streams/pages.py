@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Final
 
 from redis.asyncio import Redis
@@ -21,7 +22,6 @@ from worker.web.streams.stream_record import (
     parse_records,
 )
 from worker.web.streams.subscription import Chunk, Subscription
-from worker.web.streams.thinning import stride_of, thin
 
 MAX_PAGE_RECORDS: Final = 100
 MAX_CHUNK_BYTES: Final = 64 * 1024
@@ -33,6 +33,32 @@ RETRY_SECONDS: Final = 0.5
 """Wait between two attempts while Redis is away."""
 Key = tuple[str, RecordId, int]
 """Job, the record that a chunk follows, and how many events share a point in it."""
+CURVE_EVENTS: Final = frozenset({"progress", "epoch_done", "checkpoint_saved"})
+"""Types of events of which only curves need more than the newest."""
+MAX_POINTS: Final = 300
+"""Most events of each of these types; a chart is about as many pixels wide."""
+
+
+def stride_of(past: int) -> int:
+    """Return how many events of the past share a point: a power of two, so that viewers share what was read."""
+    return 1 << max(0, -(-past // MAX_POINTS) - 1).bit_length()
+
+
+def thin(records: Sequence[StreamRecord], stride: int) -> Sequence[StreamRecord]:
+    """Return the last of each type of curve event in each `stride` sequence numbers, and all other records.
+
+    Progress with more memory in use than all before it stays, too.
+    """
+    if stride == 1:
+        return records
+    kept: dict[tuple[int, str, int], StreamRecord] = {}
+    most = 0
+    for record in records:
+        attempt, number = record.number
+        stays = record.type not in CURVE_EVENTS or record.used_memory_mib > most
+        most = max(most, record.used_memory_mib)
+        kept[attempt, record.type, -number if stays else number // stride] = record
+    return sorted(kept.values(), key=lambda record: record.id)
 
 
 class Pages:

@@ -14,7 +14,7 @@ from preflight.redis import keys
 from preflight.wire import FUNCTION, TrainResult
 from worker.admission.dependents import PAGE, Dependents
 from worker.admission.quarantine import put
-from worker.admission.refused_options import refused_options
+from worker.admission.refusal import refused_options
 from worker.broker.rq_records import End, RqRecords, failed, finished, stopped
 from worker.config.settings import Settings
 

@@ -29,8 +29,7 @@ from worker.broker.fencing import Fence, Superseded
 from worker.broker.requeue import read_lease
 from worker.config.settings import Settings
 from worker.events import redis_sink
-from worker.events.redis_sink import RedisSink
-from worker.events.rq_meta import MAX_META_LENGTH
+from worker.events.redis_sink import MAX_META_LENGTH, RedisSink
 from worker.state.spool import Spool, SpooledEvent
 
 RESULT = TrainResult(job_id="j", attempt=1, status="finished", test_accuracy=0.75)

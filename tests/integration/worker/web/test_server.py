@@ -31,7 +31,7 @@ from preflight.wire import STATE_TTL, AnyEvent, JobFailed, JobStarted, JobWarnin
 from tools.faults.machines import RedisServer
 from worker.config.settings import Settings, service_environment
 from worker.web.auth import MAX_BODY_BYTES
-from worker.web.streams.thinning import stride_of
+from worker.web.streams.pages import stride_of
 
 pytestmark = pytest.mark.covers_children
 

@@ -12,10 +12,10 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
 from preflight.contract.removed import forget_removed
-from preflight.contract.renamed import RENAMED
 from preflight.errors import InvalidConfig
 from preflight.queue.untrusted_job import parse
 from preflight.wire import EVENT, AnyEvent, JobState, TrainJob, TrainResult, flatten, parse_job, unflatten
+from preflight.wire.base import RENAMED
 from preflight.wire.json_schema import schemas
 from worker.web.documents.schemas import descriptions
 from worker.web.models import Problem

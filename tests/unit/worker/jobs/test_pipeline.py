@@ -33,8 +33,7 @@ from training.data.dataset_info import DatasetInfo
 from worker.events.log_sink import LogSink
 from worker.jobs.stages import training as training_stage
 from worker.jobs.stages.payloads import advice_payload, calibration_payload, probe_payload, trial_payload
-from worker.jobs.stages.record_forwarder import RecordForwarder
-from worker.jobs.stages.training import MAX_KILLS, TrainingRun
+from worker.jobs.stages.training import MAX_KILLS, RecordForwarder, TrainingRun
 
 COMPARED: dict[str, JsonValue] = {
     "epoch": 2, "steps": 1000, "whole": True, "predicted_s": 4.0, "low_s": 3.9, "high_s": 4.2, "measured_s": 5.0,

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from worker.web.middleware import paced
-from worker.web.middleware.paced import PIECE_BYTES, PacedSending
+from worker.web import middleware
+from worker.web.middleware import PIECE_BYTES, PacedSending
 
 SCOPE = {"type": "http"}
 
@@ -42,8 +42,8 @@ def test_an_answer_arrives_whole_in_pieces(bodies: tuple[bytes, ...]) -> None:
 
 def test_answers_that_are_not_read_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest first, once they are too many bytes together; one that is read is sent all the same."""
-    monkeypatch.setattr(paced, "MAX_PENDING_BYTES", 3_000_000)
-    monkeypatch.setattr(paced, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(middleware, "MAX_PENDING_BYTES", 3_000_000)
+    monkeypatch.setattr(middleware, "PATIENCE_SECONDS", 0.05)
     app = answering(b"x" * 1_000_000)
 
     async def never_read(message: Message) -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from worker.web.streams.pages import MAX_POINTS, stride_of, thin
 from worker.web.streams.stream_record import StreamRecord
-from worker.web.streams.thinning import MAX_POINTS, stride_of, thin
 
 
 def record(seq: int, kind: str = "progress", *, attempt: int = 1, memory: int = 0) -> StreamRecord:
