@@ -66,10 +66,7 @@ class StoredRows:
         return found
 
 
-def revise(
-    catalog: Catalog, reference: str, changes: Mapping[int, str | None], by: str,
-    check: Callable[[], None] = lambda: None,
-) -> Version:  # fmt: skip
+def revise(catalog: Catalog, reference: str, changes: Mapping[int, str | None], by: str) -> Version:
     """Make the next version of a name from its newest one, which `reference` has to be.
 
     `changes` has the numbers of samples in the store and the names of their classes; None leaves one out.
@@ -85,7 +82,7 @@ def revise(
         _check(changes, before)
         labels, kept = _changed(changes, before)
         with cleared(work, reference):
-            found, put = rewrite(catalog, version, dataclasses.replace(before, labels=labels), kept, work, check)
+            found, put = rewrite(catalog, version, dataclasses.replace(before, labels=labels), kept, work, lambda: None)
             left_out = sum(name is None for name in changes.values())
             now = datetime.now(UTC).isoformat(timespec="seconds")
             revised: dict[str, JsonValue] = {

@@ -9,7 +9,6 @@ from pydantic import JsonValue
 from preflight.errors import ChildFailed, error_from_reason
 from preflight.files.journal import Record
 from training.process.child import Child
-from training.process.fork_server.client import ForkServer
 
 TICK_SECONDS: Final = 0.2
 """Longest wait for a record: a signal, or the cancellation of a job, is noticed after as long."""
@@ -18,7 +17,6 @@ TICK_SECONDS: Final = 0.2
 def run_child(
     module: str, body: bytes, directory: Path, environment: Mapping[str, str], *, task: str,
     check: Callable[[], None] = lambda: None, on_record: Callable[[Record], None] | None = None,
-    server: ForkServer | None = None,
 ) -> dict[str, JsonValue]:  # fmt: skip
     """Run a child of `task` to its end and return the payload of its `done` record.
 
@@ -26,7 +24,7 @@ def run_child(
         OSError: `directory` cannot be written.
         PreflightError: as `iter_records`.
     """
-    with Child(module, body, directory, environment, task=task, server=server) as child:
+    with Child(module, body, directory, environment, task=task) as child:
         return read_to_end(child, check, on_record)
 
 

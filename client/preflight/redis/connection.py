@@ -48,21 +48,21 @@ def open_redis(
     )  # fmt: skip
 
 
-def open_async_redis(url: str, *, seconds: float = SOCKET_TIMEOUT, retries: int = 0) -> AsyncRedis:
+def open_async_redis(url: str, *, retries: int = 0) -> AsyncRedis:
     """Return a client for asyncio, as `open_redis`."""
     return AsyncRedis.from_pool(
         AsyncPrimaryPool.at(
-            url, socket_timeout=seconds, socket_connect_timeout=seconds, parser_class=AsyncBoundedParser,
-            protocol=PROTOCOL,
+            url, socket_timeout=SOCKET_TIMEOUT, socket_connect_timeout=SOCKET_TIMEOUT,
+            parser_class=AsyncBoundedParser, protocol=PROTOCOL,
             retry=AsyncRetry(ExponentialBackoff(cap=RETRY_CAP, base=RETRY_BASE), retries, (NotPrimary,)),
         )
     )  # fmt: skip
 
 
-def shorten_waits(connection: Redis, seconds: int = GLANCE_TIMEOUT) -> None:
-    """Have each command from now on wait `seconds` for its answer: for a process that is about to end."""
+def shorten_waits(connection: Redis) -> None:
+    """Have each command from now on wait `GLANCE_TIMEOUT` for its answer: for a process that is about to end."""
     pool = connection.connection_pool
-    pool.connection_kwargs.update(socket_connect_timeout=seconds, socket_timeout=seconds)
+    pool.connection_kwargs.update(socket_connect_timeout=GLANCE_TIMEOUT, socket_timeout=GLANCE_TIMEOUT)
     pool.disconnect()
     pool.reset()  # connections that were made keep their timeouts
 

@@ -149,14 +149,14 @@ class Training:
             base_bytes=imported.base_bytes, interop=torch.get_num_interop_threads(), interop_at_import=imported.interop,
         )  # fmt: skip
         if self._reason is None:
-            self._start(self._own, threads=True, must_prove=source != "default")
+            self._start(self._own, must_prove=source != "default")
 
-    def _start(self, own: Settings, *, threads: bool, must_prove: bool) -> None:
+    def _start(self, own: Settings, *, must_prove: bool) -> None:
         why = explain_fixed_malloc(self._variables)
         if why is not None:
             self._journal.write("note", message=f"malloc was not tuned: {why}")
-        if threads and is_compiled():
-            threads = False
+        threads = not is_compiled()
+        if not threads:
             self._journal.write("note", message="threads were not raced: torch.compile would compile again")
         # Processes that start later would stay on the same processors.
         is_alone = not self._workload.workers and not any(name in self._variables for name in BINDING)
@@ -250,7 +250,7 @@ class Training:
         self._fights += 1
         self._now = Settings(threads, self._now.malloc)
         if self._fights < FIGHTS:
-            self._start(self._now, threads=True, must_prove=True)
+            self._start(self._now, must_prove=True)
             return
         self._journal.write("note", message="nothing more was raced: the script sets its threads while it trains")
         self._run = self._tuning = None

@@ -27,9 +27,9 @@ class Load:
 class LoadMeter:
     """Counts the load between two looks; a look reads a dozen small files."""
 
-    def __init__(self, counters: SystemCounters | None = None) -> None:
+    def __init__(self) -> None:
         """Count nothing before the first look."""
-        self._counters = counters
+        self._counters: SystemCounters | None = None
         self._last: tuple[CounterSample, float] | None = None
         self._beside: frozenset[str] = frozenset()
 

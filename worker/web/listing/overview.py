@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
@@ -38,14 +37,13 @@ SAMPLE_SECONDS: Final = 30.0
 class JobPace:
     """The readings of the last hour."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._readings: deque[tuple[float, float]] = deque()
         """Monotonic time, and the jobs that had finished by then."""
 
     def observe(self, finished: float) -> float | None:
         """Take a reading of the counter; return the jobs an hour since the first one, None for the first minute."""
-        now = self._clock()
+        now = time.monotonic()
         if self._readings and finished < self._readings[-1][1]:
             self._readings.clear()  # Redis lost its data
         if not self._readings or now - self._readings[-1][0] >= SAMPLE_SECONDS:

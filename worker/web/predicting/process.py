@@ -71,10 +71,9 @@ def can_predict() -> bool:
 class PredictProcess:
     """Sends requests to one process, many at a time; all calls come from the thread of the event loop."""
 
-    def __init__(self, environment: Mapping[str, str], max_memory: int = MAX_MEMORY) -> None:
-        """Start the process with this environment once it is needed; `max_memory`: bytes, see `MAX_MEMORY`."""
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        """Start the process with this environment once it is needed."""
         self._environment = environment
-        self._max_memory = max_memory
         # The kernel ends the process together with the thread that started it.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="predict")
         self._connection: _Connection | None = None
@@ -136,7 +135,7 @@ class PredictProcess:
         await asyncio.sleep(max(0.0, self._next_start - time.monotonic()))
         self._next_start = time.monotonic() + PAUSE_SECONDS
         self.starts += 1
-        connection = _Connection(self._environment, self._thread, self._max_memory, self._lost)
+        connection = _Connection(self._environment, self._thread, self._lost)
         server = await loop.create_unix_server(lambda: connection, connection.path)
         try:
             await loop.run_in_executor(self._thread, connection.start_child)
@@ -162,10 +161,11 @@ class _Connection(asyncio.Protocol):
     """One process and the requests that it has not answered."""
 
     def __init__(
-        self, environment: Mapping[str, str], thread: ThreadPoolExecutor, max_memory: int,
+        self, environment: Mapping[str, str], thread: ThreadPoolExecutor,
         lost: "Callable[[_Connection, asyncio.Task[None]], None]",
     ) -> None:  # fmt: skip
-        self._environment, self._thread, self._max_memory, self._on_lost = environment, thread, max_memory, lost
+        self._environment, self._thread, self._on_lost = environment, thread, lost
+        self._max_memory = MAX_MEMORY
         self._loop = asyncio.get_running_loop()
         self._resources = ExitStack()
         self._directory = Path(self._resources.enter_context(TemporaryDirectory(prefix="preflight-")))
