@@ -1,8 +1,14 @@
-"""Folders with the real MNIST files, for tests that replace one of them."""
+"""Folders with the real MNIST files, for tests that replace one of them; and IDX files that are made."""
 
 import gzip
+import struct
 from pathlib import Path
 from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from training.data.builtin.idx import TYPES
 
 FILES: Final = (
     "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte",
@@ -23,3 +29,10 @@ def unpack(folder: Path, name: str) -> Path:
     raw.write_bytes(gzip.decompress(packed.read_bytes()))
     packed.unlink()
     return raw
+
+
+def idx_bytes(array: npt.NDArray[np.generic]) -> bytes:
+    """Return the content of an IDX file."""
+    stored = array.dtype.newbyteorder(">")
+    code = next(code for code, name in TYPES.items() if np.dtype(name) == stored)
+    return struct.pack(f">4B{array.ndim}I", 0, 0, code, array.ndim, *array.shape) + array.astype(stored).tobytes()

@@ -111,15 +111,6 @@ def test_hybrid_is_decided_per_controller(tree: Tree) -> None:
     assert (found.quota, found.memory_bytes) == (3.0, GIB)
 
 
-def test_the_least_limit_on_the_way_up_counts(tree: Tree) -> None:
-    """An ancestor's smaller quota and a middle level's smaller memory bind a leaf with larger ones."""
-    tree.v2().own("0::/a/b/c").write(f"{CGROUP}/a/cpu.max", "150000 100000")
-    tree.write(f"{CGROUP}/a/b/c/cpu.max", "400000 100000").write(f"{CGROUP}/a/b/c/memory.max", str(8 * GIB))
-    found = tree.write(f"{CGROUP}/a/b/memory.max", str(2 * GIB)).detect()
-    assert (found.quota, found.memory_bytes) == (1.5, 2 * GIB)
-    assert found.cores_source == str(tree.at(f"{CGROUP}/a/cpu.max"))
-
-
 def test_siblings_and_descendants_do_not_count(tree: Tree) -> None:
     """Only the way from the own cgroup to the mountpoint is walked."""
     tree.v2().own("0::/a").write(f"{CGROUP}/b/cpu.max", "50000 100000")

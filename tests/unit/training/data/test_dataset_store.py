@@ -163,25 +163,18 @@ def damaged_stores(data: bytes) -> dict[str, bytes]:
     }
 
 
-DAMAGES = (
-    "empty", "seven bytes", "header cut", "last byte missing", "one byte more", "absurd header length",
-    "header not json", "header a list", "foreign safetensors", "overlapping tensors", "another format",
-    "another count", "mean not a number",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("how", DAMAGES)
-def test_a_damaged_store_is_refused(tmp_path: Path, how: str) -> None:
+def test_a_damaged_store_is_refused(tmp_path: Path) -> None:
     """However a store is damaged, reading and opening it say so in one sentence that names the file."""
     path = tmp_path / "x.safetensors"
     write(path, "x", random_samples(10, 10), ())
-    path.write_bytes(damaged_stores(path.read_bytes())[how])
-    for look in (read_info, open_dataset):
-        with pytest.raises(DatasetError) as caught:
-            look(path)
-        assert caught.value.field == str(path)
-        assert f"{path} is damaged" in caught.value.message
-        assert "\n" not in caught.value.message
+    for how, data in damaged_stores(path.read_bytes()).items():
+        path.write_bytes(data)
+        for look in (read_info, open_dataset):
+            with pytest.raises(DatasetError) as caught:
+                look(path)
+            assert caught.value.field == str(path), how
+            assert f"{path} is damaged" in caught.value.message, how
+            assert "\n" not in caught.value.message
 
 
 def test_a_missing_or_unwritable_store_is_named(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from support.files.mnist_files import idx_bytes
 
 from preflight.errors import DatasetError
 from training.data.builtin import idx
@@ -25,12 +26,6 @@ def arrays_of(dtype: str) -> st.SearchStrategy[npt.NDArray[np.generic]]:
 
 THREE_LABELS = b"\0\0\x08\x01" + struct.pack(">I", 3) + b"\x01\x02\x03"
 PACKED = gzip.compress(THREE_LABELS, mtime=0)
-
-
-def encoded(array: npt.NDArray[np.generic]) -> bytes:
-    codes = {np.dtype(name): code for code, name in idx.TYPES.items()}
-    magic = bytes([0, 0, codes[array.dtype], array.ndim])
-    return magic + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
 
 
 def refused(path: Path, data: bytes) -> str:
@@ -48,7 +43,7 @@ def refused(path: Path, data: bytes) -> str:
 @settings(deadline=None, max_examples=60)
 def test_every_type_and_shape_comes_back_bit_for_bit(array: npt.NDArray[np.generic], compress: bool) -> None:
     """Reading gives back values, shape and MD5 of what was written, raw or gzipped, in native byte order."""
-    data = encoded(array)
+    data = idx_bytes(array)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / ("a.gz" if compress else "a")
         path.write_bytes(gzip.compress(data) if compress else data)
@@ -79,7 +74,7 @@ def test_random_bytes_are_read_or_refused(data: bytes, wrap: str) -> None:
         except DatasetError as error:
             assert error.field == str(path)
         else:
-            assert encoded(content.array().astype(content.dtype)) == data
+            assert idx_bytes(content.array().astype(content.dtype)) == data
 
 
 @given(at=st.integers(min_value=0, max_value=10_000), flip=st.integers(min_value=1, max_value=255))
@@ -87,7 +82,7 @@ def test_random_bytes_are_read_or_refused(data: bytes, wrap: str) -> None:
 def test_a_changed_byte_of_a_gzip_file_never_changes_the_values_silently(at: int, flip: int) -> None:
     """Any one changed byte of a gzipped file is refused, unless it is one that gzip does not use."""
     array = np.arange(2000, dtype=np.uint16).astype(">i2")
-    data = bytearray(gzip.compress(encoded(array), mtime=0))
+    data = bytearray(gzip.compress(idx_bytes(array), mtime=0))
     data[at % len(data)] ^= flip
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.gz"

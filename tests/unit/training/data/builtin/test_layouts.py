@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from support.files.mnist_files import FILES
+from support.files.mnist_files import FILES, idx_bytes
 
 from preflight.errors import DatasetError
 from training.data.builtin import search
@@ -26,12 +26,6 @@ from training.data.builtin.names import Role, role_of
 from training.data.prepare import explain_absence, prepare, prepared
 
 Array = npt.NDArray[np.generic]
-
-
-def idx_bytes(values: Array) -> bytes:
-    code = {"uint8": 0x08, "int32": 0x0C}[values.dtype.name]
-    sides = struct.pack(f">{values.ndim}I", *values.shape)
-    return bytes([0, 0, code, values.ndim]) + sides + values.astype(values.dtype.newbyteorder(">")).tobytes()
 
 
 def made(dataset: IdxDataset, seed: int = 0) -> tuple[IdxDataset, dict[str, bytes]]:
