@@ -61,6 +61,14 @@ def torch_as_it_was() -> Iterator[None]:
     torch.use_deterministic_algorithms(False)
 
 
+@pytest.fixture
+def one_torch_thread(torch_as_it_was: None) -> None:  # noqa: ARG001 - for what it does afterwards
+    """Compute with one thread, as loader workers do, except where a test says otherwise."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(scope="session")
 def mnist_dir() -> Path:
     """Return the directory of the four real MNIST files; they are not part of the repository."""

@@ -13,11 +13,12 @@ import pytest
 from jsonschema import Draft7Validator, Draft202012Validator
 from pydantic import TypeAdapter
 from redis import Redis
-from support.web.service import TOKEN, free_port, serving
+from support.web.service import TOKEN, serving
 from support.worker.services import ROOT, StartWorker
 
 from preflight import Client
 from preflight.redis import keys
+from tools.faults.machines import free_port
 from worker.config.settings import Settings
 
 EXAMPLE = ROOT / "deploy" / "examples" / "typescript"

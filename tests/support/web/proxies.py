@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from support.web.service import Service, free_port
+from support.web.service import Service
 from support.worker.services import ROOT, wait_until
+from tools.faults.machines import free_port
 
 PLACE = """
 location {path} {{

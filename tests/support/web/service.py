@@ -14,6 +14,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from support.worker.services import wait_until
+from tools.faults.machines import free_port
 from worker.config.settings import Settings, service_environment
 
 JSON = {"content-type": "application/json"}
@@ -45,12 +46,6 @@ class Answer:
     def objects(self) -> list[dict[str, object]]:
         assert self.status == 200, self.body
         return OBJECTS.validate_json(self.body)
-
-
-def free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 @dataclass(slots=True)

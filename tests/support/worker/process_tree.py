@@ -1,4 +1,4 @@
-"""Resources that a process and its children hold: memory, file descriptors, processes."""
+"""Whether a process has ended, and what it and its children hold: memory, file descriptors, processes."""
 
 import time
 from contextlib import suppress
@@ -41,6 +41,24 @@ def command_line(process: psutil.Process) -> list[str]:
     with suppress(psutil.NoSuchProcess):
         return process.cmdline()
     return []
+
+
+def gone(pid: int) -> bool:
+    """Wait until a process has ended, zombies included; False where it has not within 30 s."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if gone_now(pid):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def gone_now(pid: int) -> bool:
+    """Whether a process has ended; a zombie has."""
+    try:
+        return " Z " in Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def settled_tree(pid: int) -> list[int]:

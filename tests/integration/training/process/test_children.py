@@ -17,6 +17,7 @@ import torch
 from pydantic import JsonValue
 from safetensors.torch import load_file
 from support.files.cgroups import new_cgroup
+from support.worker.process_tree import gone
 from support.worker.python_path import importing
 from support.worker.records import number
 
@@ -70,20 +71,6 @@ def pid(child: Child) -> int:
         assert child.running()
     assert child.pid is not None
     return child.pid
-
-
-def gone(process: int) -> bool:
-    """Whether a process, zombies excepted, ends within ten seconds."""
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        try:
-            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        if state == "Z":
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_a_training_child_reports_and_saves_its_model(digits_store: DatasetInfo, tmp_path: Path) -> None:

@@ -5,13 +5,13 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
 from support.files.cgroups import new_cgroup
+from support.worker.process_tree import gone, gone_now
 from support.worker.python_path import importing
 
 from preflight.errors import ChildFailed, ChildKilled
@@ -94,24 +94,6 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     bench.server.start()
     yield bench
     bench.server.stop()
-
-
-def gone(process: int) -> bool:
-    """Wait until a process has ended."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        if gone_now(process):
-            return True
-        time.sleep(0.01)
-    return False
-
-
-def gone_now(process: int) -> bool:
-    """Whether a process has ended."""
-    try:
-        return " Z " in Path(f"/proc/{process}/stat").read_text()
-    except FileNotFoundError:
-        return True
 
 
 def test_children_are_forks_of_the_server(bench: Bench) -> None:

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from redis import Redis
 from rq import Queue
-from support.groups.jobs import GROUP, group_job, start_group
+from support.groups.jobs import GROUP, group_job, start_group, tree
 from support.worker.process_tree import command_line
 from support.worker.services import RunWorker, StartWorker, Worker, digits_job, wait_for, wait_until
 from support.worker.survival import assert_nothing_duplicated, long_job, until_checkpoint
@@ -28,12 +28,6 @@ PLANS: dict[str, dict[str, object]] = {
 }  # fmt: skip
 
 pytestmark = pytest.mark.usefixtures("signals_heard")
-
-
-def tree(worker: Worker) -> list[psutil.Process]:
-    """Return the worker and every process below it."""
-    process = psutil.Process(worker.process.pid)
-    return [process, *process.children(recursive=True)]
 
 
 def send(number: signal.Signals, processes: Sequence[psutil.Process]) -> None:

@@ -2,13 +2,12 @@
 
 import io
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from PIL import Image
 from support.files.pictures import imported, save_tree
-from support.web.service import Answer, Service, serving
+from support.web.service import Answer, Service
 from support.worker.services import StartWorker, wait_for, wait_until
 
 from preflight import Client, TrainJob
@@ -18,12 +17,6 @@ from training.importing.revision import revise
 from worker.config.settings import Settings
 from worker.imports.records import ENDED, ImportState
 from worker.jobs.local.erasing import sample_use
-
-
-@pytest.fixture
-def service(settings: Settings, tmp_path: Path) -> Iterator[Service]:
-    with serving(settings, tmp_path) as found:
-        yield found
 
 
 def ended(service: Service, answer: Answer, seconds: float = 90) -> ImportState:

@@ -2,27 +2,19 @@
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 from redis import Redis
 from rq import Queue
 from support.redis.listed_jobs import fill
-from support.web.service import Answer, Service, serving
+from support.web.service import Answer, Service
 from support.worker.services import StartWorker, digits_job, wait_for, wait_until
 
 from preflight import Client
 from preflight.redis import keys
-from worker.config.settings import Settings
 from worker.state.supervision import Supervisor
 from worker.web.listing.indexer import Indexer
-
-
-@pytest.fixture
-def running(settings: Settings, tmp_path: Path) -> Iterator[Service]:
-    with serving(settings, tmp_path) as service:
-        yield service
 
 
 @pytest.fixture
@@ -51,49 +43,49 @@ def total(indexer: Indexer) -> int:
     return sum(indexer.refresh().counts.values())
 
 
-def test_jobs_are_found_sorted_and_paged(running: Service, raw: Redis) -> None:
+def test_jobs_are_found_sorted_and_paged(service: Service, raw: Redis) -> None:
     fill(raw, 300)
     best, slow = (text(found) for found in raw.zrange("rq:finished:preflight", 0, 1))
     raw.hset(
         keys.state(best), mapping={"test_accuracy": 0.999, "model": "resnet18", "batch_size": 64, "recipe": "best"}
     )
     raw.hset(keys.state(slow), "started_at", time.time() - 86_400)
-    every = search(running, limit=200)
+    every = search(service, limit=200)
     counts = every["counts"]
     assert isinstance(counts, dict)
     assert every["matching"] == counts
     assert sum(counts.values()) == 300
     assert every["complete"] is True
-    assert ids(search(running, limit=200, offset=200)) != ids(every)
-    assert len({*ids(every), *ids(search(running, limit=200, offset=200))}) == 300
-    assert ids(search(running, q="model:resnet accuracy>99.5% batch_size=64 recipe=best")) == [best]
-    assert ids(search(running, sort="-accuracy", limit=1)) == [best]
-    assert ids(search(running, q="took>1h status:finished")) == [slow]
-    assert ids(search(running, sort="-took", limit=1)) == [slow]
-    assert ids(search(running, q=best)) == [best]
-    failed = search(running, status="failed", q="model:cnn", limit=200)
+    assert ids(search(service, limit=200, offset=200)) != ids(every)
+    assert len({*ids(every), *ids(search(service, limit=200, offset=200))}) == 300
+    assert ids(search(service, q="model:resnet accuracy>99.5% batch_size=64 recipe=best")) == [best]
+    assert ids(search(service, sort="-accuracy", limit=1)) == [best]
+    assert ids(search(service, q="took>1h status:finished")) == [slow]
+    assert ids(search(service, sort="-took", limit=1)) == [slow]
+    assert ids(search(service, q=best)) == [best]
+    failed = search(service, status="failed", q="model:cnn", limit=200)
     assert len(ids(failed)) == counts["failed"]
-    assert ids(search(running, q="<script>alert(1)</script>")) == []
+    assert ids(search(service, q="<script>alert(1)</script>")) == []
 
 
-def test_a_wrong_search_is_one_sentence(running: Service) -> None:
+def test_a_wrong_search_is_one_sentence(service: Service) -> None:
     for name, value in (
         ("q", "modle:cnn"), ("q", "accuracy>high"), ("sort", "job_id; DROP TABLE jobs"), ("limit", 0),
         ("status", "asleep"), ("q", "x" * 300),
     ):  # fmt: skip
-        refused = search(running, **{name: value})
+        refused = search(service, **{name: value})
         assert (refused.status, refused["reason"], refused["field"]) == (422, "invalid_config", name)
 
 
-def test_a_queued_job_has_its_place(running: Service, client: Client) -> None:
+def test_a_queued_job_has_its_place(service: Service, client: Client) -> None:
     for number in range(3):
         client.enqueue(digits_job(job_id=f"job-{number}"))
-    jobs = search(running, sort="id")["jobs"]
+    jobs = search(service, sort="id")["jobs"]
     assert isinstance(jobs, list)
     assert [job["position"] for job in jobs] == [0, 1, 2]
     assert {(job["model"], job["dataset"]) for job in jobs} == {("small", "digits")}
-    assert len(ids(search(running, q="model:small dataset:digits batch_size=32"))) == 3
-    assert running.ask("GET", "/v1/jobs/job-2")["position"] == 2
+    assert len(ids(search(service, q="model:small dataset:digits batch_size=32"))) == 3
+    assert service.ask("GET", "/v1/jobs/job-2")["position"] == 2
 
 
 def test_the_index_follows_the_registries(indexer: Indexer, client: Client, raw: Redis, queue: Queue) -> None:
@@ -135,21 +127,21 @@ def test_a_job_that_rq_has_under_several_ids_is_one(indexer: Indexer, raw: Redis
     assert total(indexer) == 0
 
 
-def test_keys_of_another_type_stop_no_search(running: Service, client: Client, raw: Redis) -> None:
+def test_keys_of_another_type_stop_no_search(service: Service, client: Client, raw: Redis) -> None:
     client.enqueue(digits_job(job_id="there"))
     for name in ("finished", "failed", "wip", "scheduled"):
         raw.set(f"rq:{name}:preflight", "no registry")
     raw.set(keys.state("there"), "no hash")
-    assert ids(search(running)) == ["there"]
+    assert ids(search(service)) == ["there"]
 
 
 @pytest.mark.covers_children
-def test_a_job_is_found_by_what_it_was_run_with(running: Service, client: Client, start_worker: StartWorker) -> None:
+def test_a_job_is_found_by_what_it_was_run_with(service: Service, client: Client, start_worker: StartWorker) -> None:
     """From a real worker: model, batch size, result."""
     client.enqueue(digits_job(job_id="real", epochs=1))
     start_worker("--burst")
     wait_for(client, "real")
-    wait_until(lambda: ids(search(running, q="dataset:digits batch_size:32 accuracy>0.1 took<10m")) == ["real"])
+    wait_until(lambda: ids(search(service, q="dataset:digits batch_size:32 accuracy>0.1 took<10m")) == ["real"])
 
 
 def text(value: object) -> str:

@@ -8,7 +8,6 @@ import signal
 import struct
 import time
 import zipfile
-from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
@@ -22,23 +21,18 @@ from redis import Redis
 from support.files.objects import BUCKET, CREDENTIALS
 from support.files.pictures import SHAPES, drawn, imported, save_tree
 from support.files.small_disk import megabyte
-from support.web.service import OBJECTS, TOKEN, Answer, Service, free_port, serving
+from support.web.service import OBJECTS, TOKEN, Answer, Service, serving
 from support.worker.process_tree import command_line
 from support.worker.services import StartWorker, wait_until
 
 from preflight import Client, TrainJob
 from preflight.redis import keys
+from tools.faults.machines import free_port
 from training.catalog.catalog import Catalog
 from worker.config.settings import Settings
 from worker.imports.records import ENDED
 
 BINARY = {"content-type": "application/octet-stream"}
-
-
-@pytest.fixture
-def service(settings: Settings, tmp_path: Path) -> Iterator[Service]:
-    with serving(settings, tmp_path) as found:
-        yield found
 
 
 def packed(root: Path, *, more: dict[str, bytes] | None = None) -> bytes:

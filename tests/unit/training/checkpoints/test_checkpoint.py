@@ -50,6 +50,8 @@ from training.system import digests as digests_module
 from training.system.digests import Digests
 from training.system.safetensors_file import TensorView
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 TRAIN, HELD_OUT, TEST = 128, 32, 32
 SPEC = TrainSpec(
     dataset="digits", model="cnn-small-valid", epochs=3, batch_size=32, validation_samples=HELD_OUT, deterministic=True
@@ -66,11 +68,6 @@ AS_PICTURES = replace(
     contrast=0.2,
 )  # fmt: skip
 FACTS: dict[str, JsonValue] = {"job_id": "a job", "resources": {"cores": 2}}
-
-
-@pytest.fixture(autouse=True)
-def torch_state(torch_as_it_was: None) -> None:  # noqa: ARG001 - for what it does afterwards
-    torch.set_num_threads(PLAN.threads)
 
 
 @pytest.fixture

@@ -17,16 +17,12 @@ from training.data.dataset_info import DatasetInfo
 from training.data.dataset_store import open_dataset
 from training.data.split import Split
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 EVERYTHING = Augmentation(
     rotate_degrees=15.0, translate=0.1, noise_probability=0.05, dots_probability=0.5, blur_sigma=1.0,
     erode_probability=0.3, dilate_probability=0.3,
 )  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def one_thread(torch_as_it_was: None) -> None:  # noqa: ARG001 - for what it does afterwards
-    """Gather with one thread, as loader workers do, except where a test says otherwise."""
-    torch.set_num_threads(1)
 
 
 SPEC = TrainSpec(dataset="digits", model="cnn", augmentation=EVERYTHING, seed=3)

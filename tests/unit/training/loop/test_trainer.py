@@ -27,16 +27,13 @@ from training.loop.progress import ProgressObserver
 from training.loop.trainer import FitResult, fit
 from training.step.train_step import TrainStep
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 PRECISIONS = ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)]
 """Without instructions for bfloat16 a training in it takes a minute."""
 SPEC = TrainSpec(dataset="digits", model="cnn", epochs=3, batch_size=64, deterministic=True)
 PLAN = Plan(threads=1, micro_batch=64)
 RUN = "fit"
-
-
-@pytest.fixture(autouse=True)
-def torch_state(torch_as_it_was: None) -> None:  # noqa: ARG001 - for what it does afterwards
-    torch.set_num_threads(PLAN.threads)
 
 
 @pytest.fixture

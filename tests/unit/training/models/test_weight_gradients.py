@@ -23,15 +23,12 @@ from training.models.weight_gradients import (
 )
 from training.step.train_step import TrainStep
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 SHAPE, CLASSES = (1, 12, 12), 10
 SPEC = TrainSpec(dataset="digits", model="resnet18", batch_size=8)
 LIBRARY = Plan(threads=1, micro_batch=4)
 PRODUCTS = replace(LIBRARY, weight_gradients="products")
-
-
-@pytest.fixture(autouse=True)
-def torch_state(torch_as_it_was: None) -> None:  # noqa: ARG001 - for what it does afterwards
-    torch.set_num_threads(1)
 
 
 def products_of(model: nn.Module) -> list[str]:

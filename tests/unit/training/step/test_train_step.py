@@ -14,12 +14,9 @@ from preflight.contract.spec import TrainSpec
 from training.models.factory import build
 from training.step.train_step import TrainStep
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 BATCH, CLASSES, SHAPE = 16, 10, (1, 6, 6)
-
-
-@pytest.fixture(autouse=True)
-def torch_state(torch_as_it_was: None) -> None:  # noqa: ARG001 - for what it does afterwards
-    torch.set_num_threads(1)
 
 
 @pytest.fixture

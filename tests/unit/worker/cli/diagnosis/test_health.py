@@ -11,17 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from tools.faults.machines import free_port
 from worker.cli.diagnosis.health import HEARTBEAT_TIMEOUT, Unhealthy, check_health
 from worker.config.settings import load
 from worker.state.worker_lock import DIRECTORY, WorkerLock
 
 HOST = socket.gethostname()
-
-
-@pytest.fixture
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 @pytest.fixture
@@ -44,17 +39,17 @@ def web(request: pytest.FixtureRequest) -> Iterator[int]:
         server.shutdown()
 
 
-def test_a_worker_with_heartbeats_is_healthy(tmp_path: Path, free_port: int) -> None:
+def test_a_worker_with_heartbeats_is_healthy(tmp_path: Path) -> None:
     """However old its lock is."""
     with WorkerLock(tmp_path, f"{HOST}.1.abc") as presence:
         silence(tmp_path / DIRECTORY / f"{HOST}.1.abc")
         presence.touch()
-        assert f"worker {HOST}.1.abc is alive" in check_health(load(state_dir=tmp_path, port=free_port))
+        assert f"worker {HOST}.1.abc is alive" in check_health(load(state_dir=tmp_path, port=free_port()))
 
 
-def test_a_worker_says_which_of_its_parts_fail(tmp_path: Path, free_port: int) -> None:
+def test_a_worker_says_which_of_its_parts_fail(tmp_path: Path) -> None:
     """It is alive: the part is tried again."""
-    settings = load(state_dir=tmp_path, port=free_port)
+    settings = load(state_dir=tmp_path, port=free_port())
     with WorkerLock(tmp_path, f"{HOST}.1.abc") as presence:
         presence.touch("Maintainer: ResponseError: \u00e9; Janitor: OSError")
         said = check_health(settings)
@@ -75,16 +70,16 @@ def test_a_worker_without_heartbeats_is_unhealthy(tmp_path: Path, web: int) -> N
             check_health(load(state_dir=tmp_path, port=web))
 
 
-def test_a_dead_predecessor_does_no_harm(tmp_path: Path, free_port: int) -> None:
+def test_a_dead_predecessor_does_no_harm(tmp_path: Path) -> None:
     """Its file stays until a worker starts."""
     lock = tmp_path / DIRECTORY / f"{HOST}.1.abc"
     lock.parent.mkdir()
     lock.touch()
     silence(lock)
     with pytest.raises(Unhealthy, match=f"heartbeat of worker {HOST}.1.abc was 60 s ago"):
-        check_health(load(state_dir=tmp_path, port=free_port))
+        check_health(load(state_dir=tmp_path, port=free_port()))
     with WorkerLock(tmp_path, f"{HOST}.2.def"):
-        assert f"worker {HOST}.2.def is alive" in check_health(load(state_dir=tmp_path, port=free_port))
+        assert f"worker {HOST}.2.def is alive" in check_health(load(state_dir=tmp_path, port=free_port()))
 
 
 def silence(lock: Path) -> None:
@@ -93,10 +88,10 @@ def silence(lock: Path) -> None:
     os.utime(lock, (long_ago, long_ago))
 
 
-def test_workers_of_other_hosts_are_ignored(tmp_path: Path, free_port: int) -> None:
+def test_workers_of_other_hosts_are_ignored(tmp_path: Path) -> None:
     """Containers may share a volume."""
     with WorkerLock(tmp_path, f"not-{HOST}.1.abc"), pytest.raises(Unhealthy, match="no worker of this host"):
-        check_health(load(state_dir=tmp_path, port=free_port))
+        check_health(load(state_dir=tmp_path, port=free_port()))
 
 
 @pytest.mark.parametrize(("web", "outcome"), [
