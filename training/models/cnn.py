@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from preflight.contract.image_sizes import require_image_size
+from preflight.contract.recipes import require_image_size
 from training.models.ensemble import Ensemble, ShiftAverage
 from training.models.layers import CosineConvolution, convolution, head, last_convolution, pooled_convolution
 

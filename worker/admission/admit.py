@@ -1,5 +1,6 @@
 """Admission of a job: its function, its arguments, its signature, then this worker's limits."""
 
+from dataclasses import dataclass
 from typing import Final
 
 from pydantic import JsonValue
@@ -21,6 +22,15 @@ from worker.state.paths import has_attempts
 ALLOWED_FUNCTIONS: Final = frozenset({FUNCTION})
 """Functions that a queue may name; nothing is imported by a name from Redis."""
 KEYWORDS: Final = frozenset({"signature", "signed_at", "retries"})
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedJob:
+    """A job from the queue that may run."""
+
+    rq_job: UntrustedJob
+    request: TrainJob
+    job_id: str
 
 
 def admit(job: UntrustedJob, connection: Redis, settings: Settings) -> TrainJob:

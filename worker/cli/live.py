@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from preflight.cli.watch.timeline import JobTimeline
     from preflight.wire import AnyEvent, TrainResult
     from worker.config.settings import Settings
-    from worker.events.sink import Sink
+    from worker.events.log_sink import Sink
 
 
 class LiveSink:

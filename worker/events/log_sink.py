@@ -1,7 +1,7 @@
 """The sink that logs events."""
 
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 import structlog
 from pydantic import JsonValue
@@ -34,6 +34,13 @@ UNSAID: Final = frozenset(
     {"v", "job_id", "attempt", "ts", "type", "message", "class_precision", "class_recall", "class_f1"}
 )
 """Fields of an event that its record leaves out: those that the record has anyway, and figures of each class."""
+
+
+class Sink(Protocol):
+    """Receives the events of an attempt; an unavailable destination must not stop the training."""
+
+    def emit(self, event: AnyEvent, result: TrainResult | None = None) -> None:
+        """Process an event; `result` comes with the last event of a finished job."""
 
 
 class LogSink:

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from preflight.errors import ArtifactError, GroupShort
 from preflight.redis.retry import retry_until_available
 from training.process.fork_server.client import ForkServer
-from worker.admission.admitted_job import AdmittedJob
+from worker.admission.admit import AdmittedJob
 from worker.broker.fencing import Fence
 from worker.events.log_sink import LogSink
 from worker.events.redis_sink import RedisSink

@@ -12,7 +12,7 @@ from training.process.fork_server.client import ForkServer
 from training.system.digests import Digests
 from worker.broker.fencing import Fence
 from worker.config.settings import Settings, job_environment
-from worker.events.sink import Sink
+from worker.events.log_sink import Sink
 from worker.jobs.hooks import Feature
 from worker.jobs.stages.dataset_pin import DatasetPin
 from worker.jobs.stages.pending_extras import ExtrasStore

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from preflight.wire import TrainJob
     from training.process.fork_server.client import ForkServer
     from worker.config.settings import Settings
-    from worker.events.sink import Sink
+    from worker.events.log_sink import Sink
     from worker.jobs.context import JobContext
     from worker.jobs.stages.group import Group
     from worker.jobs.stages.training import TrainingRun

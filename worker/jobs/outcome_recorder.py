@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 
 from preflight.errors import PreflightError
 from worker.admission.acceptance import acceptance_ttl, renew_acceptance
-from worker.admission.admitted_job import AdmittedJob
+from worker.admission.admit import AdmittedJob
 from worker.admission.dependents import Dependents
 from worker.admission.rate_limits import fill_rate_limit
 from worker.admission.refusal import publish_failure, publish_mismatch

@@ -16,7 +16,7 @@ from preflight.queue.payload import PoisonMessage
 from preflight.redis.connection import is_replicated
 from preflight.redis.retry import PERMANENT_ERRORS, is_wrong_type, retry_until_available
 from training.process.fork_server.client import ForkServer
-from worker.admission.admitted_job import AdmittedJob
+from worker.admission.admit import AdmittedJob
 from worker.admission.refusal import quarantine_job, refused_options
 from worker.broker.fencing import MAX_DEATHS, Fence, Superseded
 from worker.broker.requeue import RqJobRef, defer, reclaim

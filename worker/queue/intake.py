@@ -19,8 +19,7 @@ from preflight.redis.retry import PERMANENT_ERRORS
 from preflight.redis.untrusted.bounded_replies import OVERSIZED
 from worker.admission import quarantine
 from worker.admission.acceptance import Replayed
-from worker.admission.admit import admit
-from worker.admission.admitted_job import AdmittedJob
+from worker.admission.admit import AdmittedJob, admit
 from worker.admission.refusal import publish_failure, quarantine_job
 from worker.broker.rq_records import RqRecords, failed
 from worker.broker.shared_keys import RedisRetry

@@ -33,7 +33,7 @@ from preflight.redis.retry import (
     describe_error,
 )
 from worker.admission.acceptance import acceptance_ttl
-from worker.admission.admitted_job import AdmittedJob
+from worker.admission.admit import AdmittedJob
 from worker.broker.rq_records import RqRecords
 from worker.broker.shared_keys import RedisRetry, shared_keys
 from worker.config.settings import Settings

@@ -69,6 +69,8 @@ NETWORKS: Final[Mapping[str, RecipeName]] = {
     "cnn-small-valid": "fast", "cnn-valid": "balanced",
 }  # fmt: skip
 """Networks of recipes, also those of versions up to 0.17.0: a job may not name them without the recipe."""
+LEAST_SIDES: Final[Mapping[str, int]] = {"cnn": 6, **dict.fromkeys(NETWORKS, 28)}
+"""Network -> pixels of an image's shorter side, below which its layers would shrink it to nothing."""
 
 
 def require_network(reference: str, theirs: str, ours: str) -> None:
@@ -101,3 +103,14 @@ def check_recipe(name: RecipeName, given: Mapping[str, object], free: Collection
 
 def _short(value: object) -> str:
     return "another" if isinstance(value, Augmentation) else ascii(value)
+
+
+def require_image_size(model: str, shape: tuple[int, int, int]) -> None:
+    """Raise `InvalidConfig` for images (channels, height, width) that a network of this project does not take."""
+    least, (_, height, width) = LEAST_SIDES.get(model, 1), shape
+    if min(height, width) < least:
+        others = "'cnn' or 'resnet18' instead of the recipe" if model in NETWORKS else "'resnet18'"
+        raise InvalidConfig(
+            f"model {model!r} needs images of at least {least}x{least}, but these are {height}x{width}; use {others}",
+            field="model",
+        )

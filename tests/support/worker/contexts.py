@@ -4,7 +4,7 @@ from pathlib import Path
 
 from preflight.wire import EXTRA_EVENTS, AnyEvent, JobWarning, TrainResult
 from worker.config.settings import load
-from worker.events.sink import Sink
+from worker.events.log_sink import Sink
 from worker.features.entries import FEATURES
 from worker.jobs.context import JobContext
 from worker.state.control import JobControl

@@ -8,7 +8,7 @@ from training.loop import profiling_child
 from training.loop.profiling_child import ProfileRequest
 from training.process.launch import environment_for
 from worker.config.settings import Settings
-from worker.events.sink import Sink
+from worker.events.log_sink import Sink
 from worker.jobs.local.training import local_context
 from worker.jobs.stages.child_runner import run_job_child
 from worker.jobs.stages.dataset import pin_dataset, prepare_dataset

@@ -18,8 +18,7 @@ from training.data.dataset_info import DatasetInfo
 from training.process.fork_server.client import ForkServer
 from training.system.requirements import require_training_packages
 from worker.config.settings import Settings
-from worker.events.log_sink import LogSink
-from worker.events.sink import Sink
+from worker.events.log_sink import LogSink, Sink
 from worker.jobs.context import JobContext
 from worker.jobs.fork_server import started_extras_server
 from worker.jobs.hooks import Feature

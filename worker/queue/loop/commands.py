@@ -10,7 +10,7 @@ from redis import Redis
 from preflight.events.state import request_cancel
 from preflight.redis.untrusted.values import Refused, as_json
 from preflight.wire import is_job_id
-from worker.admission.admitted_job import AdmittedJob
+from worker.admission.admit import AdmittedJob
 from worker.config.settings import Settings
 
 MAX_COMMAND_BYTES: Final = 4096

@@ -10,7 +10,7 @@ import structlog
 
 from preflight.errors import TimedOut
 from preflight.wire import build_events
-from worker.admission.admitted_job import AdmittedJob
+from worker.admission.admit import AdmittedJob
 from worker.admission.refusal import publish_failure
 from worker.broker.requeue import RqJobRef, read_lease, reclaim
 from worker.broker.rq_records import Execution, RqRecords, failed

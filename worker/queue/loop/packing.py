@@ -18,7 +18,7 @@ from preflight.queue.untrusted_job import fetch_job
 from preflight.redis import keys
 from preflight.redis.replies import text
 from preflight.wire import parse_job
-from worker.admission.admitted_job import AdmittedJob
+from worker.admission.admit import AdmittedJob
 from worker.jobs.worker_context import WorkerContext
 from worker.queue.work_horse import WorkHorse, describe_exit
 from worker.state.packing.arbiter import Arbiter, Candidate, Permission

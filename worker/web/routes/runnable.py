@@ -15,8 +15,7 @@ from preflight import Client
 from preflight.client.catalog import Catalog, Offered, read_catalog
 from preflight.client.datasets import require_known
 from preflight.client.delete import require_not_deleted
-from preflight.contract.image_sizes import require_image_size
-from preflight.contract.recipes import require_network
+from preflight.contract.recipes import require_image_size, require_network
 from preflight.contract.registry import nearest
 from preflight.errors import ArtifactError, InvalidConfig
 from preflight.redis import keys
