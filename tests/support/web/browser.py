@@ -19,6 +19,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
 from support.worker.services import wait_until
+from training.artifacts.model_dir import REPORT
 
 FLAGS: Final = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
@@ -106,6 +107,14 @@ class Browser:
         self.ask(Path(axe).read_text())
         found: list[str] = self.driver.execute_async_script(CHECK)
         return found
+
+    def open_report(self) -> str:
+        """Press the button of a job's report, and return what its tab shows."""
+        self.click(f"[aria-label='Open {REPORT}']")
+        wait_until(lambda: len(self.driver.window_handles) == 2)
+        self.driver.switch_to.window(self.driver.window_handles[1])
+        self.see("on the test set")
+        return self.text()
 
     def look(self, colours: str, width: int, height: int) -> None:
         """Set the size of the window and the colour scheme."""

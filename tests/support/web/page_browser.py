@@ -23,11 +23,25 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def browser(window: Browser) -> Iterator[Browser]:
-    """The browser at a blank page, with an empty console."""
+    """The browser at a blank page, with an empty console; its further tabs are closed afterwards."""
     window.driver.get("about:blank")
     window.complaints()
     yield window
+    first, *others = window.driver.window_handles
+    for other in others:
+        window.driver.switch_to.window(other)
+        window.driver.close()
+    window.driver.switch_to.window(first)
     window.driver.get("about:blank")  # else it keeps asking a service that has ended
+
+
+@pytest.fixture
+def downloads(browser: Browser, tmp_path: Path) -> Path:
+    """The directory to which the browser downloads."""
+    path = tmp_path / "downloads"
+    behaviour = {"behavior": "allow", "downloadPath": str(path)}
+    browser.driver.execute_cdp_cmd("Browser.setDownloadBehavior", behaviour)
+    return path
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import base64
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,15 +36,6 @@ return [...document.querySelectorAll(".errors img")].map((image) => {
 });
 """
 """Returns the red of each pixel of the pictured errors."""
-
-
-@pytest.fixture
-def downloads(browser: Browser, tmp_path: Path) -> Path:
-    """The directory to which the browser downloads."""
-    path = tmp_path / "downloads"
-    behaviour = {"behavior": "allow", "downloadPath": str(path)}
-    browser.driver.execute_cdp_cmd("Browser.setDownloadBehavior", behaviour)
-    return path
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,29 +76,9 @@ def model(client: Client, raw: Redis, run_worker: RunWorker, trained: Trained) -
     return place
 
 
-@pytest.fixture
-def tab(browser: Browser) -> Iterator[Browser]:
-    """The browser, whose further tabs are closed afterwards."""
-    yield browser
-    first, *others = browser.driver.window_handles
-    for other in others:
-        browser.driver.switch_to.window(other)
-        browser.driver.close()
-    browser.driver.switch_to.window(first)
-
-
 def downloaded(directory: Path, name: str) -> bytes:
     wait_until(lambda: (directory / name).is_file())
     return (directory / name).read_bytes()
-
-
-def open_report(browser: Browser) -> str:
-    """Press the report's button, and return what its tab shows."""
-    browser.click(f"[aria-label='Open {REPORT}']")
-    wait_until(lambda: len(browser.driver.window_handles) == 2)
-    browser.driver.switch_to.window(browser.driver.window_handles[1])
-    browser.see("on the test set")
-    return browser.text()
 
 
 def pixels_of(mistakes: Sequence[Mistake], settings: Settings) -> list[list[int]]:
@@ -118,59 +89,59 @@ def pixels_of(mistakes: Sequence[Mistake], settings: Settings) -> list[list[int]
 
 @pytest.mark.slow
 def test_a_finished_job_is_taken_home(
-    tab: Browser, service: Service, model: Path, downloads: Path, settings: Settings
+    browser: Browser, service: Service, model: Path, downloads: Path, settings: Settings
 ) -> None:
     """The report is opened, files are downloaded as they are; matrix and errors are those of the predictions."""
-    tab.open(f"{service.url}/#/jobs/done")
-    tab.see(MODEL, ".files")
-    tab.see("samples are correct", ".details")
-    tab.picture("details")
-    assert tab.ask(
+    browser.open(f"{service.url}/#/jobs/done")
+    browser.see(MODEL, ".files")
+    browser.see("samples are correct", ".details")
+    browser.picture("details")
+    assert browser.ask(
         "const place = document.querySelector('.confusion').parentElement;"
         "return place.scrollWidth === place.clientWidth"
     )  # ten classes fit
     for name in (MODEL, PREDICTIONS, MANIFEST):
-        tab.click(f"[aria-label='Download {name}']")
+        browser.click(f"[aria-label='Download {name}']")
         assert downloaded(downloads, name) == (model / name).read_bytes()
     found = evaluation_metrics(*read(model / PREDICTIONS))
-    assert f"{found.right:,} of {found.samples:,} samples" in tab.text(".details")
-    rows = tab.ask(
+    assert f"{found.right:,} of {found.samples:,} samples" in browser.text(".details")
+    rows = browser.ask(
         "return [...document.querySelectorAll('.confusion tbody tr')]"
         ".map(row => [...row.querySelectorAll('td')].map(cell => Number(cell.textContent.replace('·', '0'))))"
     )
     assert rows == [list(row) for row in found.confusion]
-    errors = tab.text(".errors strong").splitlines()
+    errors = browser.text(".errors strong").splitlines()
     assert errors == [f"{one.truth} taken for {one.predicted}" for one in found.mistakes[:MAX_ERRORS]]
-    assert tab.ask(PIXELS) == pixels_of(found.mistakes[:MAX_ERRORS], settings)
-    report = open_report(tab)
+    assert browser.ask(PIXELS) == pixels_of(found.mistakes[:MAX_ERRORS], settings)
+    report = browser.open_report()
     assert report.index("Configuration") < report.index("Learning")
     assert Page((model / REPORT).read_text()).text
-    assert tab.complaints() == []
+    assert browser.complaints() == []
 
 
 @pytest.mark.slow
 def test_files_with_a_token_that_changes_under_way(
-    tab: Browser, settings: Settings, model: Path, downloads: Path, tmp_path: Path
+    browser: Browser, settings: Settings, model: Path, downloads: Path, tmp_path: Path
 ) -> None:
     """The token is asked for again and is in no address; the report opens by a ticket."""
     with serving(settings, tmp_path, PREFLIGHT_API_TOKEN=TOKEN) as service:
-        tab.open(f"{service.url}/#/jobs/done")
-        tab.find("dialog input").send_keys(TOKEN, Keys.ENTER)
-        tab.see(MODEL, ".files")
+        browser.open(f"{service.url}/#/jobs/done")
+        browser.find("dialog input").send_keys(TOKEN, Keys.ENTER)
+        browser.see(MODEL, ".files")
         port = service.port
     renewed = "another-token-of-letters"
     with serving(settings, tmp_path, port=port, PREFLIGHT_API_TOKEN=renewed):
-        tab.tick(f"Download {MODEL}")  # the page may have asked for a token already, above the button
-        tab.see("not accepted", "dialog")
-        tab.find("dialog input").send_keys(renewed, Keys.ENTER)
+        browser.tick(f"Download {MODEL}")  # the page may have asked for a token already, above the button
+        browser.see("not accepted", "dialog")
+        browser.find("dialog input").send_keys(renewed, Keys.ENTER)
         assert downloaded(downloads, MODEL) == (model / MODEL).read_bytes()
-        assert "on the test set" in open_report(tab)
-        assert renewed not in tab.driver.current_url
-        assert tab.ask("return document.querySelectorAll('script').length") == 0
-        assert tab.ask("return self.origin") == "null"
-    tab.driver.switch_to.window(tab.driver.window_handles[0])
-    tab.ask("sessionStorage.clear()")
-    assert tab.complaints(besides=("network",)) == []
+        assert "on the test set" in browser.open_report()
+        assert renewed not in browser.driver.current_url
+        assert browser.ask("return document.querySelectorAll('script').length") == 0
+        assert browser.ask("return self.origin") == "null"
+    browser.driver.switch_to.window(browser.driver.window_handles[0])
+    browser.ask("sessionStorage.clear()")
+    assert browser.complaints(besides=("network",)) == []
 
 
 @pytest.mark.slow
@@ -192,13 +163,13 @@ def test_a_model_that_is_gone(browser: Browser, service: Service, model: Path) -
 
 
 @pytest.mark.slow
-def test_a_report_of_50_mb_is_opened(tab: Browser, service: Service, model: Path) -> None:
+def test_a_report_of_50_mb_is_opened(browser: Browser, service: Service, model: Path) -> None:
     """It is sent in pieces, and shown like a small one."""
     (model / REPORT).write_bytes(b"<!doctype html><h1>99 % on the test set</h1><!--" + b"x" * (50 << 20) + b"-->")
-    tab.open(f"{service.url}/#/jobs/done")
-    tab.see("50.0 MiB", ".files")
-    assert open_report(tab) == "99 % on the test set"
-    assert tab.complaints() == []
+    browser.open(f"{service.url}/#/jobs/done")
+    browser.see("50.0 MiB", ".files")
+    assert browser.open_report() == "99 % on the test set"
+    assert browser.complaints() == []
 
 
 @pytest.mark.slow

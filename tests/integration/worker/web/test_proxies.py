@@ -1,6 +1,5 @@
 """The service and its page behind a real nginx: below a path, with Basic auth, buffering, and HTTP/1.0."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,19 +27,6 @@ def model(client: Client, run_worker: RunWorker, settings: Settings) -> Path:
     run_worker(environment={"PREFLIGHT_REPORT": "auto"})
     assert wait_for(client, "done").status == "finished"
     return settings.artifact_dir / "done"
-
-
-@pytest.fixture
-def downloads(browser: Browser, tmp_path: Path) -> Iterator[Path]:
-    """The directory to which the browser downloads; its tabs are closed afterwards."""
-    path = tmp_path / "downloads"
-    browser.driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(path)})
-    yield path
-    first, *others = browser.driver.window_handles
-    for other in others:
-        browser.driver.switch_to.window(other)
-        browser.driver.close()
-    browser.driver.switch_to.window(first)
 
 
 @pytest.mark.sampled(1)
@@ -92,10 +78,7 @@ def test_the_page_below_a_path_and_behind_a_password(
         browser.ask("arguments[0].scrollIntoView()", canvas)
         ActionChains(browser.driver).move_to_element(canvas).click_and_hold().move_by_offset(20, 40).release().perform()
         browser.find(".probabilities li")
-        browser.click("[aria-label='Open report.html']")
-        wait_until(lambda: len(browser.driver.window_handles) == 2)
-        browser.driver.switch_to.window(browser.driver.window_handles[1])
-        browser.see("on the test set")
+        browser.open_report()
         browser.driver.switch_to.window(browser.driver.window_handles[0])
         browser.ask("sessionStorage.clear()")
     assert browser.complaints(besides=("network",)) == []
