@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from pydantic import JsonValue
 from safetensors.torch import load_file
 from support.files.cgroups import new_cgroup
 from support.worker.process_tree import gone
-from support.worker.python_path import importing
+from support.worker.python_path import importing, write_child
 from support.worker.records import number
 
 from preflight.contract.plan import Plan
@@ -150,23 +149,6 @@ def test_a_preparation_child_writes_the_data_set(tmp_path: Path) -> None:
 
 # The children below are modules written here, without torch.
 
-HEAD = """
-import os, signal, subprocess, sys, threading, time
-from pathlib import Path
-from pydantic import JsonValue, TypeAdapter
-from preflight.errors import DatasetError
-from training.process.child_main import serve_request
-
-def body(request, journal, should_stop):
-"""
-TAIL = """
-def main():
-    serve_request(TypeAdapter(dict[str, JsonValue]), body)
-
-if __name__ == "__main__":
-    main()
-"""
-
 Start = Callable[[str], Child]
 
 
@@ -179,7 +161,7 @@ def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
     server = ForkServer(environment, ("training.process.child_main",)) if request.param == "forked" else None
 
     def started(statements: str) -> Child:
-        write_module(tmp_path, statements)
+        write_child(tmp_path, "a_child", statements)
         return Child("a_child", b'{"is": "asked"}', directory, environment, server=server)
 
     if server is None:
@@ -189,10 +171,6 @@ def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
     yield started
     assert server.running()  # it has forked all of them
     server.stop()
-
-
-def write_module(directory: Path, statements: str) -> None:
-    (directory / "a_child.py").write_text(HEAD + textwrap.indent(statements.strip() + "\n", "    ") + TAIL)
 
 
 SLEEP = """
@@ -431,7 +409,7 @@ with Child("a_child", b"{}", Path(sys.argv[1]), dict(os.environ)) as child:
 
 def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
     """The parent is killed with SIGKILL."""
-    write_module(tmp_path, SLEEP)
+    write_child(tmp_path, "a_child", SLEEP)
     with subprocess.Popen(
         [sys.executable, "-c", PARENT, str(tmp_path)], env=importing(tmp_path), stdout=subprocess.PIPE, text=True
     ) as parent:
@@ -443,7 +421,7 @@ def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
 
 
 def test_a_child_of_a_dead_parent_does_nothing(tmp_path: Path) -> None:
-    write_module(tmp_path, 'journal.write("done", {})')
+    write_child(tmp_path, "a_child", 'journal.write("done", {})')
     envelope = ChildRequest(task="a task", run="r", journal=tmp_path / "journal", body="{}")
     (tmp_path / "request").write_bytes(CHILD_REQUEST.dump_json(envelope))
     ended = subprocess.run(
@@ -491,7 +469,7 @@ journal.write("done", {})
 
 def listening(directory: Path, statements: str = ECHO, name: str | None = None) -> Child:
     """Start a child that reads its standard input."""
-    write_module(directory, statements)
+    write_child(directory, "a_child", statements)
     return Child("a_child", b"{}", directory, importing(directory), name=name, listens=True)
 
 

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from pydantic import JsonValue
 from support.files.cgroups import new_cgroup
 from support.worker.process_tree import gone, gone_now
-from support.worker.python_path import importing
+from support.worker.python_path import importing, write_child
 
 from preflight.errors import ChildFailed, ChildKilled
 from training.process import start as starts
@@ -20,21 +19,6 @@ from training.process.child import Child
 from training.process.fork_server.client import ForkServer
 from training.process.runner import iter_records, read_to_end
 
-MODULE = """
-import os, signal, sys, threading, time
-from pathlib import Path
-from pydantic import JsonValue, TypeAdapter
-from training.process.child_main import serve_request
-
-def body(request, journal, should_stop):
-{statements}
-
-def main():
-    serve_request(TypeAdapter(dict[str, JsonValue]), body)
-
-if __name__ == "__main__":
-    main()
-"""
 PARENT = """
 import os, sys
 from pathlib import Path
@@ -67,11 +51,6 @@ class Bench:
         self.environment: Mapping[str, str] = importing(directory)
         self.server = ForkServer(self.environment, preload)
 
-    def module(self, name: str, statements: str) -> None:
-        """Write a module whose task are these statements."""
-        indented = textwrap.indent(statements.strip(), "    ")
-        (self.directory / f"{name}.py").write_text(MODULE.replace("{statements}", indented))
-
     def child(self, name: str, environment: Mapping[str, str] | None = None, *, listens: bool = False) -> Child:
         """Start a child of a module."""
         return Child(
@@ -82,7 +61,7 @@ class Bench:
         self, name: str, statements: str = PPID, environment: Mapping[str, str] | None = None
     ) -> dict[str, JsonValue]:
         """Run a child to its end and return what it is done with."""
-        self.module(name, statements)
+        write_child(self.directory, name, statements)
         with self.child(name, environment) as child:
             return read_to_end(child, lambda: None)
 
@@ -183,7 +162,7 @@ journal.write("done", {"parent": os.getppid(), "finite": bool(network.weight.gra
 def test_a_child_dies_with_its_parent_and_with_the_server(tmp_path: Path) -> None:
     """SIGKILL of the process that asked for it, a fork of the server's starter; then of the starter."""
     bench = Bench(tmp_path)
-    bench.module("sleeping", SLEEP)
+    write_child(bench.directory, "sleeping", SLEEP)
     with subprocess.Popen(
         [sys.executable, "-c", PARENT, str(tmp_path)], env=bench.environment, stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, text=True,
@@ -198,7 +177,7 @@ def test_a_child_dies_with_its_parent_and_with_the_server(tmp_path: Path) -> Non
 
 
 def test_the_end_of_the_server_is_the_kill_of_its_child(bench: Bench) -> None:
-    bench.module("sleeping", SLEEP)
+    write_child(bench.directory, "sleeping", SLEEP)
     assert bench.server.pid is not None
     with bench.child("sleeping") as child:
         while child.pid is None:  # of a server that dies before it has told that, a fresh interpreter takes the place
@@ -254,7 +233,9 @@ def test_a_hanging_server_takes_no_endless_queue_of_orders(bench: Bench, monkeyp
 def test_a_server_that_hangs_while_its_child_ends_is_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The child's records are all read; its status is not awaited for ever."""
     monkeypatch.setattr(starts, "STATUS_LIMIT", 0.5)
-    bench.module("ending", 'journal.write("start", {})\nsys.stdin.read()\njournal.write("done", {"it": "is"})')
+    write_child(
+        bench.directory, "ending", 'journal.write("start", {})\nsys.stdin.read()\njournal.write("done", {"it": "is"})'
+    )
     with bench.child("ending", listens=True) as child:
         records = iter_records(child, lambda: None)
         next(records)
@@ -290,7 +271,7 @@ def test_an_upgrade_waits_for_the_children_that_run(tmp_path: Path) -> None:
     (package / "__init__.py").write_text("")
     bench = Bench(tmp_path, ("upgraded",))
     bench.server.start()
-    bench.module("sleeping", SLEEP)
+    write_child(bench.directory, "sleeping", SLEEP)
     with bench.child("sleeping") as first:
         next(iter_records(first, lambda: None))
         (package / "other").write_text("VERSION = 22")
@@ -305,11 +286,11 @@ def test_a_fork_of_the_starter_starts_its_own_children(bench: Bench) -> None:
     """By the same server, which ends neither with it nor by it; once it was refused it needs another one."""
     starter, lent = bench.server, bench.server.lend()
     assert lent is not None
-    bench.module("sleeping", SLEEP)
+    write_child(bench.directory, "sleeping", SLEEP)
     with bench.child("sleeping") as first:
         next(iter_records(first, lambda: None))
         bench.server = lent
-        bench.module("in_fork", PPID)
+        write_child(bench.directory, "in_fork", PPID)
         pid = os.fork()
         if pid == 0:
             is_right = lent.running() and bench.run("in_fork")["parent"] == starter.pid
@@ -356,7 +337,7 @@ def test_an_order_is_withdrawn_by_leaving(tmp_path: Path) -> None:
     bench = Bench(tmp_path, ("slow",))
     (tmp_path / "slow.py").write_text("import time; time.sleep(1)")
     bench.server.start()
-    bench.module("touching", '(Path(__file__).parent / "touched").touch()')
+    write_child(bench.directory, "touching", '(Path(__file__).parent / "touched").touch()')
     with bench.child("touching") as child:
         assert child.pid is None
     assert bench.run("next")["parent"] == bench.server.pid
@@ -371,7 +352,7 @@ def test_a_crash_before_the_task_is_described(bench: Bench) -> None:
 
 
 def test_children_of_two_parents_run_at_once(bench: Bench) -> None:
-    bench.module("sleeping", SLEEP)
+    write_child(bench.directory, "sleeping", SLEEP)
     with bench.child("sleeping") as first:
         next(iter_records(first, lambda: None))
         assert bench.run("second")["parent"] == bench.server.pid

@@ -2,35 +2,17 @@
 
 import os
 import signal
-import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.worker.python_path import importing
+from support.worker.python_path import importing, write_child
 
 from training.process.child import Child
 from training.process.fork_server.client import ForkServer
 from training.process.interrupts import STOP_SIGNALS
 from training.process.runner import iter_records, read_to_end
-
-SLOW_TO_START = """
-import os, subprocess, sys, time
-from pydantic import JsonValue, TypeAdapter
-from training.process.child_main import serve_request
-
-time.sleep(0.5)  # its imports
-
-def body(request, journal, should_stop):
-{statements}
-
-def main():
-    serve_request(TypeAdapter(dict[str, JsonValue]), body)
-
-if __name__ == "__main__":
-    main()
-"""
 
 pytestmark = pytest.mark.usefixtures("signals_heard")
 
@@ -49,8 +31,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ForkServe
 
 def started(directory: Path, statements: str, server: ForkServer | None) -> Child:
     """Start a child with this task, and return it once it has a process."""
-    text = SLOW_TO_START.replace("{statements}", textwrap.indent(statements.strip(), "    "))
-    (directory / "slow.py").write_text(text)
+    write_child(directory, "slow", statements, first="time.sleep(0.5)")  # as its imports take
     child = Child("slow", b"{}", directory, importing(directory), server=server)
     while child.pid is None:
         child.wait(0.01)
