@@ -169,6 +169,7 @@ class ForkedProcess:
         awaited = self._pid is None and self._returncode is None and self._fresh is None
         if awaited and time.monotonic() > self._overdue:
             self._server.kill()
+            self._connection.close()  # one that another process started lives on, and is not to carry out the order
             self._start_fresh()
         return self._returncode if self._fresh is None else self._fresh.poll()
 

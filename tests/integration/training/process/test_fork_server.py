@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import psutil
 import pytest
 from pydantic import JsonValue
 from support.files.cgroups import new_cgroup
@@ -214,6 +215,33 @@ def test_a_server_that_hangs_is_passed_by(bench: Bench, monkeypatch: pytest.Monk
     assert bench.run("after")["parent"] == os.getpid()
     bench.server.start()
     assert bench.run("next")["parent"] == bench.server.pid
+
+
+def test_a_lent_server_that_hangs_carries_out_no_order_later(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only its starter may end it, as others have children of it: a second training would write the same files."""
+    assert bench.run("before")["parent"] == bench.server.pid
+    starter, lent = bench.server, bench.server.lend()
+    assert lent is not None
+    assert starter.pid is not None
+    bench.module("sleeping", SLEEP)
+    os.kill(starter.pid, signal.SIGSTOP)
+    pid = os.fork()
+    if pid == 0:
+        bench.server = lent
+        monkeypatch.setattr(starts, "ANSWER_LIMIT", 0.5)
+        with bench.child("sleeping") as child:
+            next(iter_records(child, lambda: None))
+            (bench.directory / "begun").touch()
+            signal.pause()
+    try:
+        while not (bench.directory / "begun").exists():
+            time.sleep(0.01)
+        os.kill(starter.pid, signal.SIGCONT)
+        assert bench.run("after")["parent"] == starter.pid  # which takes orders one after the other
+        assert psutil.Process(starter.pid).children() == []
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
 def test_a_hanging_server_takes_no_endless_queue_of_orders(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
