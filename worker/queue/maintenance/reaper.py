@@ -73,6 +73,8 @@ class Reaper:
             self._observed.clear()
         self._checked = time.monotonic()
         try:
+            if dead_workers:  # RQ's records would show them as busy for almost two minutes
+                self._connection.delete(*map(keys.rq_worker, dead_workers))
             taken = [key for key in self._taken() if own is None or key[0] != own.encode()]
             self._observed = self._observe_all(taken, dead_workers)
         except RedisError:

@@ -254,12 +254,14 @@ def test_the_lease_has_the_jobs_id_and_the_queue_has_rqs(watch: Watch) -> None:
 
 
 def test_a_dead_workers_job_is_reclaimed_at_once(watch: Watch) -> None:
-    """Jobs of other workers are not touched."""
+    """Jobs of other workers are not touched. RQ's record would show the dead one as busy until it expires."""
     dead, _ = watch.running("dead")
-    watch.running("alive")
+    alive, _ = watch.running("alive")
     watch.taken("between")
     before = watch.unsettled
     watch.reaper.check(frozenset({dead.name, "another"}))
+    assert watch.raw.exists(keys.rq_worker(alive.name))
+    assert not watch.raw.exists(keys.rq_worker(dead.name))
     assert watch.waiting == ["dead"]
     assert watch.unsettled == [entry for entry in before if not entry.startswith(b"dead:")]
 
