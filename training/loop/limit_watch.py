@@ -70,7 +70,8 @@ class ProcessorChange:
         """Return the change as a clause."""
         if self.shared is not None:
             why = "another training began" if self.after < self.before else "another training ended"
-            return f"{why}, so that {self.after:.4g} processors are for this one instead of {self.before:.4g}"
+            number = f"{self.after:.4g} processor" + (" is" if self.after == 1 else "s are")
+            return f"{why}, so that {number} for this one instead of {self.before:.4g}"
         return f"the container's limit was changed from {self.before:.4g} to {self.after:.4g} CPU"
 
 
