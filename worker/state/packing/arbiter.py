@@ -36,13 +36,15 @@ class Candidate:
     """Kind of job; None: the job cannot be read, and the worker that takes it refuses it."""
     is_group: bool = False
     """Whether several workers train it: it takes all processors of each."""
+    init_from: str | None = None
+    """Model that it starts from: a job that runs has none yet."""
 
     @classmethod
     def of(cls, job: TrainJob) -> "Candidate":
         """Return the candidate for a request."""
         spec = job.spec()
         kind = f"{spec.model} {spec.dataset} {spec.batch_size}{' deterministic' if spec.deterministic else ''}"
-        return cls(kind=kind, is_group=job.workers != 1)
+        return cls(kind=kind, is_group=job.workers != 1, init_from=job.init_from)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +123,8 @@ class Arbiter:
         if not running:
             return Permission(most=most, speeds=speeds, memory_bytes=memory)
         if candidate.is_group or len(running) >= self.most_jobs:
+            return None
+        if candidate.init_from is not None and candidate.init_from in {entry.job_id for entry in running}:
             return None
         if not self._may_join(running, is_known=known is not None) or not _fits(running, memory, found):
             return None

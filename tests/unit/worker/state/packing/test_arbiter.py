@@ -240,6 +240,15 @@ def test_a_state_directory_that_cannot_be_written_leaves_a_job_all(tmp_path: Pat
     arbiter.end()
 
 
+def test_a_job_that_starts_from_the_model_of_one_that_runs_waits_for_it(worker: Callable[..., Arbiter]) -> None:
+    one, two = worker("one", Container()), worker("two", Container())
+    train(one, "a")
+    request = {"type": "preflight.train.v1", "dataset": "mnist", "model": "cnn"}
+    tuned, other = (Candidate.of(TrainJob.model_validate({**request, "init_from": name})) for name in ("a", "b"))
+    assert two.decide(tuned) is None
+    assert two.decide(other) is not None
+
+
 def test_a_request_is_of_the_kind_of_its_spec() -> None:
     job = TrainJob.model_validate({"type": "preflight.train.v1", "dataset": "mnist", "model": "cnn", "workers": 2})
     assert Candidate.of(job) == Candidate(kind="cnn mnist 128", is_group=True)
