@@ -157,7 +157,12 @@ class Arbiter:
         )  # fmt: skip
         with suppress(OSError):
             lock = self.ledger.hold(self._name)
-            self.share = ProcessorShare(self.ledger, self.ledger.add(entry), permission.together, lock, self._look)
+            try:
+                entry = self.ledger.add(entry)
+            except OSError:
+                os.close(lock)  # or each job would leave a descriptor
+                raise
+            self.share = ProcessorShare(self.ledger, entry, permission.together, lock, self._look)
             if permission.together is not None:
                 structlog.get_logger("preflight").info(
                     "job_packed", job_id=job_id, together=round(permission.together, 2), others=[*permission.beside],

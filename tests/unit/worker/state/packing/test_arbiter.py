@@ -240,6 +240,16 @@ def test_a_state_directory_that_cannot_be_written_leaves_a_job_all(tmp_path: Pat
     arbiter.end()
 
 
+def test_a_disk_that_is_full_costs_no_open_files(worker: Callable[..., Arbiter]) -> None:
+    arbiter = worker("one", Container())
+    (arbiter.ledger.directory / f".ledger.json.{os.getpid()}").mkdir(parents=True)  # no file can be written there
+    before = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    for _ in range(3):
+        assert train(arbiter, "a") == 2
+        arbiter.end()
+    assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == before
+
+
 def test_a_job_that_starts_from_the_model_of_one_that_runs_waits_for_it(worker: Callable[..., Arbiter]) -> None:
     one, two = worker("one", Container()), worker("two", Container())
     train(one, "a")
