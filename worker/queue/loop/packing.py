@@ -67,6 +67,8 @@ class Packing:
         self._seen_until: dict[str, float] = {}
         """Jobs of other workers that had their lease, and until when that counts, by the monotonic clock."""
         self._turn: int | None = None
+        self._had_turn = False
+        """Whether this worker has had the turn since it last left it to one that waited."""
         self._companions: list[WorkHorse] = []
         self._idle_since = time.monotonic()
         self.waits = False
@@ -102,13 +104,16 @@ class Packing:
 
     def _take_turn(self, arbiter: Arbiter, seconds: float) -> bool:
         """Wait up to `seconds` for the turn; returns whether this worker has it."""
+        if self._had_turn and arbiter.is_awaited():  # a worker of another queue would never find the turn free
+            self._stop.sleep(2 * TURN_LOOK_SECONDS)
+        self._had_turn = False
         deadline = time.monotonic() + seconds
         while (turn := arbiter.turn()) is None:
             left = deadline - time.monotonic()
             if left <= 0 or self._stop():
                 return False
             self._stop.sleep(min(TURN_LOOK_SECONDS, left))
-        self._turn = turn
+        self._turn, self._had_turn = turn, True
         return True
 
     @property

@@ -14,7 +14,7 @@ from preflight.container.resources import SHORT, Resources, detect
 from preflight.wire import TrainJob
 from training.prediction import Speeds
 from worker.state.packing.division import Claim, joining
-from worker.state.packing.ledger import Entry, Ledger, turn
+from worker.state.packing.ledger import Entry, Ledger, is_awaited, turn
 from worker.state.packing.share import ProcessorShare
 
 Policy = Literal["throughput", "latency", "off"]
@@ -107,6 +107,10 @@ class Arbiter:
             return turn(self.ledger.directory)
         except OSError:
             return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def is_awaited(self) -> bool:
+        """Whether another worker waits for the turn."""
+        return is_awaited(self.ledger.directory)
 
     def decide(self, candidate: Candidate, has_strangers: Callable[[], bool] = lambda: False) -> Permission | None:
         """Return the permission to begin `candidate` now; None: it has to wait.

@@ -39,6 +39,11 @@ SILENT_SECONDS: Final = 45.0
 """Seconds after which a worker that shows no sign of life counts no more: a frozen process would hold up all others. A
 busy worker shows one with each heartbeat; its lease ends earlier."""
 
+AWAITED: Final = "awaited"
+"""File that a worker touches which finds the turn taken."""
+AWAITED_SECONDS: Final = 1.0
+"""Seconds for which such a worker counts as waiting; it looks four times as often."""
+
 Count = Annotated[int, Field(ge=0)]
 
 
@@ -235,12 +240,20 @@ def turn(directory: Path) -> int | None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(file)
+        with suppress(OSError):
+            (directory / AWAITED).touch()
         return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) if _age(path) > PATIENCE else None
     except OSError:
         pass
     with suppress(OSError):
         os.utime(path)
     return file
+
+
+def is_awaited(directory: Path) -> bool:
+    """Whether another worker has waited for the turn in the last second."""
+    path = directory / AWAITED
+    return path.exists() and _age(path) < AWAITED_SECONDS
 
 
 def _age(path: Path) -> float:

@@ -164,6 +164,21 @@ def test_memory_that_runs_out_for_two_jobs_costs_neither_a_retry_nor_a_smaller_b
     assert not [event for event in events if event.type == "out_of_memory" or event.attempt > 1]
 
 
+def test_idle_workers_of_two_queues_look_for_jobs_in_turn(
+    client: Client, settings: Settings, start_worker: StartWorker
+) -> None:
+    """An idle worker waits for a job with the turn, for 1.5 s at most, and would have it again at once."""
+    clients = (client, Client(settings.redis_url, queue="other"))
+    workers = [start_worker(environment={**PACKED, "PREFLIGHT_QUEUE": name}) for name in ("preflight", "other")]
+    wait_until(lambda: all("worker_started" in worker.output() for worker in workers), seconds=60)
+    for number in range(6):
+        each, job_id = clients[number % 2], f"job-{number}"
+        each.enqueue(digits_job(job_id=job_id, dataset="missing"))
+        assert wait_for(each, job_id, seconds=15).status == "failed"
+    for worker in workers:
+        worker.stop()
+
+
 @pytest.mark.slow
 def test_two_workers_of_one_disk_look_at_each_other(
     client: Client, connection: Redis, packing: Worker, start_worker: StartWorker
