@@ -22,7 +22,6 @@ from rq import Queue
 
 from worker.config.settings import Settings
 from worker.queue import service
-from worker.queue.standby import Standby
 from worker.queue.worker import PreflightWorker
 
 STARTS_WITHIN: Final = 10.0
@@ -169,7 +168,7 @@ def _monitor_in_whole_seconds() -> None:
 
     def begin_so(
         self: PreflightWorker, queue: Queue, connection: Redis, settings: Settings, *, with_scheduler: bool,
-        run_companion: Callable[[Standby], None] | None = None, companion_of: Standby | None = None,
+        run_companion: Callable[[PreflightWorker], None] | None = None, companion_of: PreflightWorker | None = None,
     ) -> None:  # fmt: skip
         begin(
             self, queue, connection, settings, with_scheduler=with_scheduler, run_companion=run_companion,

@@ -24,7 +24,6 @@ from worker.events.logging import configure
 from worker.features.entries import FEATURES
 from worker.jobs.stages.payloads import resources_payload
 from worker.queue.processes import run_processes, share_processors
-from worker.queue.standby import Standby
 from worker.queue.worker import PreflightWorker
 from worker.state.paths import require_writable
 from worker.state.signals import FORWARDED
@@ -69,16 +68,16 @@ def serve(settings: Settings, *, burst: bool = False, with_scheduler: bool = Tru
     run_processes(processors, run)
 
 
-def _run_companion(settings: Settings, standby: Standby, *, burst: bool, with_scheduler: bool) -> None:
-    """Run a worker in a fork of the one that has `standby`, until it is not needed any more."""
+def _run_companion(settings: Settings, worker: PreflightWorker, *, burst: bool, with_scheduler: bool) -> None:
+    """Run a worker in a fork of `worker`, until it is not needed any more."""
     set_process_name(COMPANION)
     signal.signal(FORWARDED, signal.getsignal(signal.SIGTERM))  # until the worker has its handlers
-    _run_worker(settings, connect(settings), burst=burst, with_scheduler=with_scheduler, companion_of=standby)
+    _run_worker(settings, connect(settings), burst=burst, with_scheduler=with_scheduler, companion_of=worker)
 
 
 def _run_worker(
     settings: Settings, connection: Redis, *, burst: bool, with_scheduler: bool,
-    run_companion: Callable[[Standby], None] | None = None, companion_of: Standby | None = None,
+    run_companion: Callable[[PreflightWorker], None] | None = None, companion_of: PreflightWorker | None = None,
 ) -> None:  # fmt: skip
     log = structlog.get_logger("preflight")
     queue = Queue(settings.queue, connection=connection, serializer=JSONSerializer)

@@ -72,12 +72,12 @@ class PreflightWorker(Worker):
 
     def __init__(
         self, queue: Queue, connection: Redis, settings: Settings, *, with_scheduler: bool = True,
-        run_companion: Callable[[Standby], None] | None = None, companion_of: Standby | None = None,
+        run_companion: Callable[["PreflightWorker"], None] | None = None, companion_of: "PreflightWorker | None" = None,
     ) -> None:  # fmt: skip
         """Take jobs from `queue`; `with_scheduler`: enqueue its scheduled jobs, too, unless another worker does.
 
         `run_companion` runs, in a fork, a worker for another job at the same time; None: this one starts none. It gets
-        the standby of this worker, as `companion_of` of that one, which shares its fork server.
+        this worker, as `companion_of` of that one, which shares its fork server, its ledger and requests to stop.
         """
         # Unique at every start: the name of a killed predecessor stays registered for a while.
         name = f"{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(4)}"
@@ -90,26 +90,26 @@ class PreflightWorker(Worker):
         with suppress(ResponseError):  # not permitted
             connection.client_setname(name)
         self._queue = queue
-        self._stop = StopSignal()
+        self._stop: StopSignal = StopSignal() if companion_of is None else companion_of._stop
         self._parts = Supervisor()
         self._requests = StopRequests()
         self._lock: WorkerLock | None = None
         self._running: AdmittedJob | None = None
         self._log = structlog.get_logger("preflight")
         self._retry = RedisRetry(connection, shared_keys(queue, name), self._on_retry)
-        self._standby = Standby(settings, lender=companion_of, is_lent=lambda: self._packing.has_companions)
+        lender = None if companion_of is None else companion_of._standby
+        self._standby: Standby = Standby(settings, lender=lender, is_lent=lambda: self._packing.has_companions)
         records = RqRecords(connection, queue, name, acceptance_ttl=acceptance_ttl(settings))
         self._intake = Intake(connection, queue, settings, records, self._retry)
         self._presence = Presence(self, connection, records, self._retry)
         self._commands = Commands(connection, self.pubsub_channel_name, settings, lambda: self._running)
         shared = WorkerContext(connection, queue, name, settings, self._stop, features=FEATURES)
-        is_companion = companion_of is not None
-        run = None if run_companion is None else partial(run_companion, self._standby)
-        self._packing = Packing(shared, run, is_companion=is_companion)
+        run = None if run_companion is None else partial(run_companion, self)
+        self._packing: Packing = Packing(shared, run, None if companion_of is None else companion_of._packing)
         shared = replace(shared, arbiter=self._packing.arbiter)
         self._chores = Chores(
             shared, self._standby, self._intake, self._retry, self._parts, with_scheduler=with_scheduler,
-            is_companion=is_companion,
+            is_companion=companion_of is not None,
         )  # fmt: skip
         self._runner = JobRunner(shared, self._standby, records, self._retry, self._heartbeat_busy)
         self._host = IdleHost(shared, self._standby, self._heartbeat_busy)

@@ -45,17 +45,28 @@ MAX_ID_BYTES: Final = 256
 class Packing:
     """The part of one worker that lets jobs of its host share the processors."""
 
-    def __init__(self, worker: WorkerContext, run_companion: Callable[[], None] | None, *, is_companion: bool) -> None:
-        """Pack the jobs of `worker`; None for `run_companion`: it starts no companions."""
+    def __init__(
+        self, worker: WorkerContext, run_companion: Callable[[], None] | None, companion_of: "Packing | None" = None
+    ) -> None:
+        """Pack the jobs of `worker`; None for `run_companion`: it starts no companions.
+
+        A companion keeps the ledger of the worker that started it: a limit changed meanwhile would lead to another.
+        """
         settings = worker.settings
         self._connection = worker.connection
         self._queue = worker.queue
         self._stop = worker.stop
         self._run_companion = run_companion
-        self._is_companion = is_companion
-        self.arbiter = (
+        self._is_companion = companion_of is not None
+        lender = None if companion_of is None else companion_of.arbiter
+        self.arbiter: Arbiter | None = (
             Arbiter(
-                settings.state_dir, worker.name, policy=settings.packing, most_jobs=settings.max_jobs, runs=self._runs
+                settings.state_dir,
+                worker.name,
+                policy=settings.packing,
+                most_jobs=settings.max_jobs,
+                runs=self._runs,
+                ledger=None if lender is None else lender.ledger,
             )
             if settings.packs
             else None

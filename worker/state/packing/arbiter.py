@@ -68,17 +68,19 @@ class Arbiter:
     def __init__(
         self, state_dir: Path, name: str, *, policy: Policy, most_jobs: int | None = None,
         look: Callable[[], Resources] = detect, runs: Callable[[Entry], bool] = lambda _: True,
+        ledger: Ledger | None = None,
     ) -> None:  # fmt: skip
         """Decide for the worker `name` by `policy`; at most `most_jobs` run at a time; `look` finds the resources.
 
-        `runs` finds, by other means than the ledger, whether the job of another worker still runs.
+        `runs` finds, by other means than the ledger, whether the job of another worker still runs. `ledger`: that of
+        the worker that started this one.
         """
         self._look = look
         self._runs = runs
         self._policy = policy
         self._most_jobs = most_jobs
         self._name = name
-        self.ledger = Ledger(state_dir, look(), lambda: look().cores)
+        self.ledger = ledger or Ledger(state_dir, look(), lambda: look().cores)
         self.share = ProcessorShare()
         """Share of the job that this worker runs."""
 

@@ -1,5 +1,6 @@
 """Jobs that run at the same time on one host: a real worker, its companion, a real Redis."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -177,6 +178,23 @@ def test_idle_workers_of_two_queues_look_for_jobs_in_turn(
         assert wait_for(each, job_id, seconds=15).status == "failed"
     for worker in workers:
         worker.stop()
+
+
+def test_a_companion_shares_with_its_worker_after_its_processors_have_changed(
+    client: Client, connection: Redis, start_worker: StartWorker
+) -> None:
+    """Workers on other processors have another ledger; a companion is not to look there for its worker's job."""
+    processors = sorted(os.sched_getaffinity(0))
+    if len(processors) < 2 or detect().cores < 2:
+        pytest.skip("two jobs at a time need two cores")
+    worker = start_worker(environment=PACKED, prefix=["taskset", "-c", str(processors[0])])
+    wait_until(lambda: "worker_started" in worker.output())
+    psutil.Process(worker.process.pid).cpu_affinity(processors)
+    client.enqueue(digits_job(job_id="long", epochs=400, plan={"threads": 2}))
+    client.enqueue(digits_job(job_id="short", epochs=3, plan={"threads": 2}))
+    assert wait_for(client, "short").status == "finished", worker.output()
+    assert [event.shared_with for event in shared(connection, "short")] == [("long",)]
+    worker.stop()
 
 
 @pytest.mark.slow
