@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -147,8 +148,10 @@ class Packing:
         if self.arbiter is None:
             return
         candidate = Candidate.of(job.request)
-        permission = self.arbiter.decide(candidate, self._has_strangers) or self.arbiter.unmeasured()
-        self.arbiter.begin(job.job_id, job.rq_job.id, candidate, permission)
+        permission = None
+        with suppress(RedisError):  # it was taken, and begins without an answer, too
+            permission = self.arbiter.decide(candidate, self._has_strangers)
+        self.arbiter.begin(job.job_id, job.rq_job.id, candidate, permission or self.arbiter.unmeasured())
         self.free_turn()
 
     def begin_seat(self) -> None:

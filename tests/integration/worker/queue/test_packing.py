@@ -2,22 +2,31 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 from pydantic import TypeAdapter
 from redis import Redis
+from rq import Queue
 from support.worker.services import StartWorker, Worker, digits_job, wait_for, wait_until
 
 from preflight import Client
 from preflight.container.resources import detect
+from preflight.queue.untrusted_job import fetch_job
 from preflight.redis import keys
 from preflight.wire import AnyEvent, PlanAdapted, ProcessorsShared, unflatten
 from tools.faults.container import is_standby
 from tools.faults.means import NotHere, memory_limit
+from worker.admission.admitted_job import AdmittedJob
 from worker.cli.diagnosis.health import check_health
 from worker.config.settings import Settings
+from worker.jobs.worker_context import WorkerContext
+from worker.queue.loop.packing import Packing
+from worker.state.control import StopSignal
+from worker.state.packing.arbiter import Arbiter, Candidate
+from worker.state.packing.share import Usage
 
 PACKED = {"PREFLIGHT_PACKING": "throughput", "PREFLIGHT_STANDBY": "auto"}
 
@@ -195,6 +204,31 @@ def test_a_companion_shares_with_its_worker_after_its_processors_have_changed(
     assert wait_for(client, "short").status == "finished", worker.output()
     assert [event.shared_with for event in shared(connection, "short")] == [("long",)]
     worker.stop()
+
+
+@pytest.fixture
+def context(raw: Redis, queue: Queue, settings: Settings) -> WorkerContext:
+    return WorkerContext(raw, queue, "worker", settings.model_copy(update={"packing": "throughput"}), StopSignal())
+
+
+def admitted(job_id: str, connection: Redis) -> AdmittedJob:
+    return AdmittedJob(fetch_job(job_id.encode(), connection), digits_job(), job_id)
+
+
+def test_a_job_that_was_taken_begins_where_redis_does_not_answer_then(
+    client: Client, raw: Redis, context: WorkerContext, settings: Settings
+) -> None:
+    """It would have been quarantined."""
+    client.enqueue(digits_job(job_id="one"))
+    job = admitted("one", raw)
+    other = Arbiter(settings.state_dir, "other", policy="throughput")
+    other.begin("other", "other", Candidate(kind="known"), other.unmeasured())
+    other.share.begin(Usage(threads=1, speeds=(), is_fixed=False, memory_bytes=1))
+    packing = Packing(replace(context, connection=Redis(unix_socket_path="/nowhere")), None)
+    packing.begin(job)
+    assert [entry.job_id for entry in other.ledger.entries()] == ["other", "one"]
+    packing.end()
+    other.end()
 
 
 @pytest.mark.slow
