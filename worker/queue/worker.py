@@ -216,9 +216,12 @@ class PreflightWorker(Worker):
         return None
 
     def _is_done(self, *, burst: bool, has_chores: bool) -> bool:
-        """Whether a worker that has found no job is to end; waits for its extras for a moment."""
+        """Whether a worker that has found no job is to end; waits for its companions and extras for a moment."""
         if self._packing.is_spent:
             return True
+        if burst and self._packing.has_companions:
+            self._stop.sleep(BLMOVE_TIMEOUT)
+            return False
         return burst and not self._packing.waits and not self._chores.remain(BLMOVE_TIMEOUT) and not has_chores
 
     def _reap_companions(self) -> None:

@@ -221,7 +221,9 @@ class Packing:
         if not burst and not self._stop():
             self.forward_stop()  # this worker ends for another reason
         while self._companions:
-            if (self._stop() or not burst) and time.monotonic() >= deadline:
+            if burst and not self._stop():
+                deadline = time.monotonic() + STOP_TIMEOUT
+            elif time.monotonic() >= deadline:
                 self.signal(signal.SIGKILL)
             self.reap()
             time.sleep(JOIN_LOOK_SECONDS)

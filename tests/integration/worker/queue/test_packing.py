@@ -1,6 +1,9 @@
 """Jobs that run at the same time on one host: a real worker, its companion, a real Redis."""
 
 import os
+import signal
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,10 +26,12 @@ from worker.admission.admitted_job import AdmittedJob
 from worker.cli.diagnosis.health import check_health
 from worker.config.settings import Settings
 from worker.jobs.worker_context import WorkerContext
+from worker.queue.loop import packing as packing_module
 from worker.queue.loop.packing import Packing
 from worker.state.control import StopSignal
 from worker.state.packing.arbiter import Arbiter, Candidate
 from worker.state.packing.share import Usage
+from worker.state.signals import FORWARDED
 
 PACKED = {"PREFLIGHT_PACKING": "throughput", "PREFLIGHT_STANDBY": "auto"}
 
@@ -206,6 +211,22 @@ def test_a_companion_shares_with_its_worker_after_its_processors_have_changed(
     worker.stop()
 
 
+@pytest.mark.slow
+def test_a_worker_that_ends_with_its_queue_looks_after_companions(client: Client, start_worker: StartWorker) -> None:
+    """The job of one that is killed is run again, and the worker ends after it."""
+    client.enqueue(digits_job(job_id="short", epochs=20, plan={"threads": 2}))
+    client.enqueue(digits_job(job_id="long", epochs=200, plan={"threads": 2}))
+    worker = start_worker("--burst", environment=PACKED)
+    assert wait_for(client, "short").status == "finished"
+    assert client.status("long").status == "running"
+    children = psutil.Process(worker.process.pid).children
+    wait_until(lambda: {each.name() for each in children()} == {"fork-server", "companion"})  # no report is made
+    time.sleep(15)  # the worker itself finds nothing more to do
+    next(each for each in children() if each.name() == "companion").kill()
+    assert wait_for(client, "long").status == "finished", worker.output()
+    assert worker.wait() == 0
+
+
 @pytest.fixture
 def context(raw: Redis, queue: Queue, settings: Settings) -> WorkerContext:
     return WorkerContext(raw, queue, "worker", settings.model_copy(update={"packing": "throughput"}), StopSignal())
@@ -213,6 +234,38 @@ def context(raw: Redis, queue: Queue, settings: Settings) -> WorkerContext:
 
 def admitted(job_id: str, connection: Redis) -> AdmittedJob:
     return AdmittedJob(fetch_job(job_id.encode(), connection), digits_job(), job_id)
+
+
+def test_companions_get_their_time_to_save_from_the_signal_on(
+    client: Client, raw: Redis, context: WorkerContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that ends with its queue may have waited for them for hours by then."""
+    monkeypatch.setattr(packing_module, "STOP_TIMEOUT", 3.0)
+
+    def save_slowly() -> None:
+        signal.signal(FORWARDED, lambda *_: None)
+        (tmp_path / "ready").touch()
+        signal.pause()
+        time.sleep(0.5)
+        (tmp_path / "saved").touch()
+
+    packing = Packing(context, save_slowly)
+    for job_id in ("one", "two"):
+        client.enqueue(digits_job(job_id=job_id))
+    packing.begin(admitted("one", raw))
+    assert packing.arbiter is not None
+    packing.arbiter.share.begin(Usage(threads=1, speeds=(), is_fixed=False, memory_bytes=1))
+    packing.grow()
+    wait_until((tmp_path / "ready").exists)
+
+    def stop() -> None:
+        context.stop.times = 1
+        packing.forward_stop()
+
+    threading.Timer(4.0, stop).start()
+    packing.join(burst=True)
+    packing.end()
+    assert (tmp_path / "saved").exists()
 
 
 def test_a_job_that_was_taken_begins_where_redis_does_not_answer_then(
