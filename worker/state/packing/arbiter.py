@@ -172,7 +172,8 @@ class Arbiter:
             if permission.together is not None:
                 structlog.get_logger("preflight").info(
                     "job_packed", job_id=job_id, together=round(permission.together, 2), others=[*permission.beside],
-                    message=f"started while {', '.join(permission.beside)} runs: together {permission.together:.2f} "
+                    message=f"started while {', '.join(permission.beside)} "
+                    f"{'runs' if len(permission.beside) == 1 else 'run'}: together {permission.together:.2f} "
                     "times as fast as one after the other",
                 )  # fmt: skip
 
