@@ -22,7 +22,7 @@ from preflight.redis import keys
 from preflight.wire import AnyEvent, PlanAdapted, ProcessorsShared, unflatten
 from tools.faults.container import is_standby
 from tools.faults.means import NotHere, memory_limit
-from worker.admission.admitted_job import AdmittedJob
+from worker.admission.admit import AdmittedJob
 from worker.cli.diagnosis.health import check_health
 from worker.config.settings import Settings
 from worker.jobs.worker_context import WorkerContext
