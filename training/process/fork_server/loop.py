@@ -69,20 +69,24 @@ class OrderLoop:
         """
         self._extra = self._wanted = extra
         while True:
-            for key, _ in self._selector.select():
+            ready = [key for key, _ in self._selector.select()]
+            # Ends of children before ends of connections, with which a child is forgotten.
+            for key in sorted(ready, key=lambda each: isinstance(each.fileobj, socket.socket)):
                 if key.fileobj is self._control:
-                    received = self._receive()
-                    if received is None:
-                        return None
-                    forked = self._fork(*received)
-                    if forked is not None:
-                        return forked
-                elif isinstance(key.fileobj, socket.socket):
+                    continue
+                if isinstance(key.fileobj, socket.socket):
                     self._close(key.fileobj)
                 else:
                     self._report(key.fd)
             if self._wanted != self._extra and not self._children and not self._refused:
-                self._start_again(self._control, self._wanted)
+                self._start_again(self._control, self._wanted)  # before the next order, which would be refused, too
+            if any(key.fileobj is self._control for key in ready):
+                received = self._receive()
+                if received is None:
+                    return None
+                forked = self._fork(*received)
+                if forked is not None:
+                    return forked
 
     def _receive(self) -> tuple[Order, list[int]] | None:
         message, descriptors, _, _ = socket.recv_fds(self._control, MAX_MESSAGE, 4)

@@ -224,7 +224,7 @@ def test_a_lent_server_that_hangs_carries_out_no_order_later(bench: Bench, monke
     starter, lent = bench.server, bench.server.lend()
     assert lent is not None
     assert starter.pid is not None
-    bench.module("sleeping", SLEEP)
+    write_child(bench.directory, "sleeping", SLEEP)
     os.kill(starter.pid, signal.SIGSTOP)
     pid = os.fork()
     if pid == 0:
@@ -354,6 +354,20 @@ def test_another_environment_is_that_of_the_server_from_the_next_child_on(bench:
     assert bench.run("child", statements, other) == {"parent": bench.server.pid, "read": "loaded"}
     assert bench.run("child", statements) == {"parent": os.getpid(), "read": None}
     assert bench.run("child", statements) == {"parent": bench.server.pid, "read": None}
+
+
+def test_an_environment_is_taken_before_the_next_order(bench: Bench) -> None:
+    """Also where the server did not run between the end of the child that it refused and that order."""
+    other = {**bench.environment, "READ_WHEN": "loaded"}
+    server = bench.server
+    assert bench.run("before")["parent"] == server.pid
+    assert server.pid is not None
+    with bench.child("before", other) as child:
+        read_to_end(child, lambda: None)
+        os.kill(server.pid, signal.SIGSTOP)
+    with bench.child("before", other) as child:
+        os.kill(server.pid, signal.SIGCONT)
+        assert read_to_end(child, lambda: None) == {"parent": server.pid}
 
 
 def test_a_missing_variable_needs_an_interpreter(bench: Bench) -> None:
