@@ -97,8 +97,8 @@ class _Advisor:
             return replace(trial, outcome="failed", note="an earlier calibration crashed under it")
         if self._now() + self._seconds(factor) > self.deadline:
             note = (
-                f"predicted to fit, {predicted // MIB:,} MiB of {budget // MIB:,}; measuring it takes about "
-                f"{self._seconds(factor):.1f} s, which `preflight calibrate` does"
+                f"it is predicted to fit ({predicted // MIB:,} of {budget // MIB:,} MiB), but too little time is left "
+                f"to measure it, about {self._seconds(factor):.1f} s; `preflight calibrate` does"
             )
             return replace(trial, outcome="skipped", note=note)
         return self._measure(trial, plan, factor)

@@ -59,8 +59,6 @@ def _faster(best: BatchTrial, advice: BatchAdvice) -> str:
 def _unmeasured(own: BatchTrial, larger: Sequence[BatchTrial]) -> str:
     """Return why the next larger batch was not measured; empty where the largest of them was."""
     last = larger[-1] if larger else own
-    if last.outcome == "skipped":
-        return f"{last.batch_size:,} was not, for time: {last.note}"
     if last.outcome not in ("own", "measured"):
         return f"{last.batch_size:,}: {last.note}"
     return "" if larger else "an epoch has too few samples for one"

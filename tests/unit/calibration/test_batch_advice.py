@@ -189,8 +189,8 @@ def test_without_being_asked_for_it_takes_a_small_share(epochs: int) -> None:
         assert advice is not None
         assert (outcomes(advice)[1:], advice.complete, advice.seconds) == ([(256, 256, "skipped")], False, 0.0)
         assert re.search(
-            r"256 was not, for time: predicted to fit, \d+ MiB of 4,096; measuring it takes about \d\.\d s, which "
-            r"`preflight calibrate` does$", batch_sentence(advice)
+            r"256: it is predicted to fit \(\d+ of 4,096 MiB\), but too little time is left to measure it, about "
+            r"\d\.\d s; `preflight calibrate` does$", batch_sentence(advice)
         )  # fmt: skip
         assert max(samples for _, samples in lab.samples) == 128
     else:
@@ -205,7 +205,7 @@ def test_a_slow_model_says_what_the_time_did_not_reach() -> None:
     advice = advice_of(lab, replace(TASK, steps_per_epoch=50))
     assert outcomes(advice)[1:] == [(256, 256, "skipped")]
     assert not advice.complete
-    assert batch_sentence(advice).startswith("no larger batch was measured: 256 was not, for time: predicted to fit, ")
+    assert batch_sentence(advice).startswith("no larger batch was measured: 256: it is predicted to fit (")
 
 
 def test_batches_take_turns() -> None:
