@@ -1,5 +1,6 @@
 """The checks: each yields its findings, with their bounds."""
 
+import http
 import re
 import statistics
 import tempfile
@@ -206,7 +207,9 @@ def redeploy(host: Host) -> Iterator[Row]:
             cost, resumed = _struck(stack, strike)
             yield Row(f"redeploy with {name}: back where it was", f"{cost:.1f} s later, resumed {resumed} times",
                       f"{bound:g} s", cost <= bound and resumed == 1)  # fmt: skip
-            stack.ask("POST", f"/v1/jobs/{strike}/cancel")
+            status, answer = stack.ask("POST", f"/v1/jobs/{strike}/cancel", {})
+            if status != http.HTTPStatus.ACCEPTED:
+                raise Failed(f"the cancellation was answered with {status}: {answer}")
             _wait_for_status(stack, strike, "cancelled")
 
 

@@ -77,14 +77,18 @@ def request_body(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 async def read_json(request: Request) -> JsonValue:
     """Return the JSON body of a request; raises `ApiError`."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":  # a page of another origin can send other types without a CORS preflight
-        raise ApiError(415, "wrong_content_type", f"content-type is {ascii(kind)[:80]}, but must be 'application/json'")
+    _require_json_type(request)
     try:
         payload: JsonValue = json.loads(await request.body())
     except (ValueError, RecursionError) as error:
         raise ApiError(400, "malformed_json", f"the body is not JSON ({error}); send one object") from error
     return payload
+
+
+def _require_json_type(request: Request) -> None:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":  # a page of another origin can send other types without a CORS preflight
+        raise ApiError(415, "wrong_content_type", f"content-type is {ascii(kind)[:80]}, but must be 'application/json'")
 
 
 def if_writable(*, read_only: bool, command: str = "preflight") -> list[params.Depends]:
@@ -99,8 +103,9 @@ def if_writable(*, read_only: bool, command: str = "preflight") -> list[params.D
 
 
 async def require_empty(request: Request, what: str) -> None:
-    """Raise `ApiError` where the body of a `what` is not {}, as JSON: a form of another site sends other types."""
-    if await read_json(request) != {}:
+    """Raise `ApiError` where the body of a `what` is neither empty nor {}; a form of another site has another type."""
+    _require_json_type(request)
+    if await request.body() and await read_json(request) != {}:
         raise ApiError(422, InvalidConfig.reason, f"the body of a {what} must be {{}}; send that")
 
 

@@ -206,7 +206,7 @@ def test_the_documented_curl_commands_work(service: Service, redis: Redis) -> No
     assert program != lines
     running = subprocess.Popen(["/bin/sh", "-ec", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     wait_until(lambda: redis.llen("rq:queue:preflight") == 1)
-    assert service.ask("POST", "/v1/jobs/my-first/cancel", {}).status == 202
+    assert service.ask("POST", "/v1/jobs/my-first/cancel", b"").status == 202
     said, _ = running.communicate(timeout=30)
     for words in (b'"created":true', b"event: job_cancelled", b"event: end", b'"status":"cancelled"', b"already_ended"):
         assert words in said, said
