@@ -4,6 +4,7 @@ from typing import Final
 
 from redis.exceptions import (
     AskError,
+    AuthenticationError,
     ClusterCrossSlotError,
     ClusterError,
     ConnectionError,
@@ -18,7 +19,12 @@ from preflight.redis.retry import CLUSTERED, condition
 from preflight.redis.url import other_scheme
 
 ADVICE: Final = "set REDIS_URL or start Redis"
-ADVICE_REPLICA: Final = "set REDIS_URL to the address of its primary, or try again where that is changing"
+ADVICES: Final[dict[type[RedisError], str]] = {
+    NotPrimary: "set REDIS_URL to the address of its primary, or try again where that is changing",
+    AuthenticationError: "correct user and password, in REDIS_URL or in the file that REDIS_PASSWORD_FILE names",
+    NoPermissionError: "give its user that right",
+}
+"""Error -> what to do, where Redis answers."""
 ADVICE_UNSET: Final = "REDIS_URL is not set: set it, or start Redis there"
 REFUSED_WRITES: Final = (
     ("command not allowed when used memory", "is full",
@@ -49,7 +55,7 @@ def explain_unusable(settings: ClientSettings, error: RedisError) -> str:
     """Return the sentence on a Redis that does not answer or denies access, the same in every command."""
     advice = ADVICE if "redis_url" in settings.model_fields_set else ADVICE_UNSET
     advice = other_scheme(settings.redis_url, str(error)) or advice
-    advice = ADVICE_REPLICA if isinstance(error, NotPrimary) else advice
+    advice = next((said for kind, said in ADVICES.items() if isinstance(error, kind)), advice)
     return (
         f"Redis at {settings.safe_redis_url} {condition(error)} ({settings.redact(str(error)).rstrip('.')}); {advice}"
     )

@@ -324,7 +324,7 @@ def refusals(host: Host) -> Iterator[Row]:
                 train,
                 "train-images",
             ),
-            ("Redis password is wrong", (*network, *wrong), (), "cannot be used"),
+            ("Redis password is wrong", (*network, *wrong), (), "refuses the password"),
             ("a secret's file is missing", ("-e", "REDIS_PASSWORD_FILE=/run/none"), (), "cannot be read"),
         )
         said_of = [

@@ -206,10 +206,9 @@ def test_help_lists_the_commands() -> None:
     ("maxmemory 1", "is full (command not allowed when used memory > 'maxmemory'); raise its maxmemory"),
     ("replicaof", "is a read-only replica (its role is replica); set REDIS_URL to the address"),
     ("min-replicas-to-write 1", "takes no writes, as it has too few replicas (NOREPLICAS"),
+    ("requirepass another", "refuses the password (Authentication required); correct user and password, in REDIS_URL"),
 ])  # fmt: skip
-def test_a_redis_that_takes_no_writes_is_one_sentence(
-    monkeypatch: pytest.MonkeyPatch, setting: str, words: str
-) -> None:
+def test_a_redis_that_refuses_is_one_sentence(monkeypatch: pytest.MonkeyPatch, setting: str, words: str) -> None:
     """For a producer: the address, what is wrong and what to do; exit code 1."""
     with redis_server() as url, Redis.from_url(url) as connection:
         monkeypatch.setenv("PREFLIGHT_REDIS_URL", url)
