@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from support.files.cgroups import new_cgroup
 from support.worker.process_tree import gone, gone_now
 from support.worker.python_path import importing, write_child
+from support.worker.services import wait_until
 
 from preflight.errors import ChildFailed, ChildKilled
 from training.process import start as starts
@@ -239,7 +240,8 @@ def test_a_lent_server_that_hangs_carries_out_no_order_later(bench: Bench, monke
             time.sleep(0.01)
         os.kill(starter.pid, signal.SIGCONT)
         assert bench.run("after")["parent"] == starter.pid  # which takes orders one after the other
-        assert psutil.Process(starter.pid).children() == []
+        server = psutil.Process(starter.pid)
+        wait_until(lambda: server.children() == [])
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
