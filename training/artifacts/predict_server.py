@@ -12,13 +12,14 @@ import struct
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, TypedDict
 
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass as validated
 
-from preflight.errors import InvalidConfig, PreflightError
+from preflight.errors import ArtifactError, InvalidConfig, PreflightError
 from preflight.files.journal import JournalWriter
 from preflight.pictures.reading import Picture, Reading
 from preflight.recognizer.model import Model
@@ -52,7 +53,8 @@ class Serving:
     """Most pixels of a picture."""
 
 
-class Asked(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
     """Head of a request, before its pictures."""
 
     model: str
@@ -61,9 +63,9 @@ class Asked(TypedDict):
     """Version of the model; another version is loaded again."""
     sha256: str
     """Digest of the weights, for the answer."""
-    files: dict[str, str]
-    """Name of each file of the model -> its sha256, which is compared when the model is loaded; empty: not compared."""
-    reading: bool
+    files: tuple[tuple[str, str], ...] = ()
+    """Name and sha256 of each file of the model, which are compared when it is loaded; empty: not compared."""
+    reading: bool = False
     """Whether the answer contains the network's view of each picture, which takes as long as the network."""
 
 
@@ -88,6 +90,9 @@ class Request:
 
 
 REQUEST = TypeAdapter(Serving)
+ASKED: Final = TypeAdapter(Asked)
+HEADS: Final = 64
+"""Heads that each side keeps: those of one model are the same, and writing and reading one takes 10 us."""
 
 
 def run(request: Serving, journal: JournalWriter, should_stop: StopFlag) -> None:  # noqa: ARG001 - every child's signature
@@ -123,21 +128,24 @@ class PredictServer:
         """Yield the frame that answers each request, those of one model together."""
         groups: dict[tuple[str, str], list[Request]] = {}
         for request in waiting:
-            groups.setdefault((request.asked["model"], request.asked["version"]), []).append(request)
+            groups.setdefault((request.asked.model, request.asked.version), []).append(request)
         for key, group in groups.items():
             try:
-                yield from self._recognize(self._model(key, group[0].asked["files"]), group)
+                yield from self._recognize(self._model(key, group[0].asked.files), group)
             except PreflightError as error:
                 for request in group:
                     yield answer_frame(request.number, {"reason": error.reason}, error.message.encode())
 
-    def _model(self, key: tuple[str, str], files: dict[str, str]) -> Model:
+    def _model(self, key: tuple[str, str], files: tuple[tuple[str, str], ...]) -> Model:
         """Return a model from memory, or load it; raises `PreflightError`."""
         model = self._models.get(key)
         if model is None:
             if files:
-                require_files(Path(key[0]), files)
-            model = open_model(Path(key[0]))
+                require_files(Path(key[0]), dict(files))
+            try:
+                model = open_model(Path(key[0]))
+            except InvalidConfig as error:  # of the model, not of the request
+                raise ArtifactError(f"the model cannot be opened: {error.message}", field="model") from error
             self._models[key] = model
             while len(self._models) > MAX_MODELS:
                 self._models.popitem(last=False)
@@ -164,11 +172,11 @@ class PredictServer:
                     name, body = "", json.dumps({"error": {"reason": reading.reason, "message": reading.message}})
                 else:
                     name, body = next(answers)
-                    if request.asked["reading"]:
+                    if request.asked.reading:
                         body = f'{body[:-1]},"reading":{json.dumps(reading.described())}}}'
                 self._answered += 1
                 classes.append(name)
-                said = f'{{"id":"{self._prefix}{self._answered:08x}","model_sha256":"{request.asked["sha256"]}",'
+                said = f'{{"id":"{self._prefix}{self._answered:08x}","model_sha256":"{request.asked.sha256}",'
                 bodies.append(said + body[1:])
             yield answer_frame(request.number, {"batch": len(readable), "classes": classes}, ",".join(bodies).encode())
 
@@ -195,7 +203,7 @@ class PredictServer:
 
 def request_frame(number: int, asked: Asked, pictures: Sequence[bytes]) -> bytes:
     """Return a request as it is sent."""
-    head = json.dumps(asked).encode()
+    head = _written(asked)
     parts = [HEAD.pack(number, len(head)), head]
     for picture in pictures:
         parts += (LENGTH.pack(len(picture)), picture)
@@ -205,9 +213,18 @@ def request_frame(number: int, asked: Asked, pictures: Sequence[bytes]) -> bytes
 def parse_request(frame: bytes) -> Request:
     """Return the request in a frame."""
     number, length = HEAD.unpack_from(frame)
-    asked: Asked = json.loads(frame[HEAD.size : HEAD.size + length])
-    pictures = [bytes(picture) for picture in take_frames(bytearray(frame[HEAD.size + length :]))]
-    return Request(number, asked, pictures)
+    pictures = take_frames(bytearray(frame[HEAD.size + length :]))
+    return Request(number, _read(frame[HEAD.size : HEAD.size + length]), pictures)
+
+
+@lru_cache(HEADS)
+def _written(asked: Asked) -> bytes:
+    return ASKED.dump_json(asked)
+
+
+@lru_cache(HEADS)
+def _read(head: bytes) -> Asked:
+    return ASKED.validate_json(head)
 
 
 def answer_frame(number: int, summary: Summary, body: bytes) -> bytes:

@@ -5,6 +5,7 @@ import ipaddress
 import json
 import re
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from functools import lru_cache
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
@@ -113,7 +114,7 @@ class AuthMiddleware:
         """Return status, reason and message for a refused request."""
         path, headers = str(scope["path"]), _headers(scope)
         query = scope.get("query_string", b"")
-        parameters = parse_qsl(query.decode("latin-1")) if isinstance(query, bytes) else []
+        parameters = parse_qsl(query.decode("latin-1")) if query and isinstance(query, bytes) else []
         if {name.lower() for name, _ in parameters} & TOKEN_PARAMETERS:
             return 400, "token_in_url", f"a token has no place in an address; send it as {WAYS}"
         length = headers.get(b"content-length", b"0")
@@ -123,7 +124,7 @@ class AuthMiddleware:
         if self._token is None:
             # Against DNS rebinding: the name of another site may resolve to this machine.
             host = headers.get(b"host", b"").decode("latin-1")
-            if not is_loopback(_hostname(host)):
+            if not _is_local(host):
                 shown = ascii(host)[:80]
                 message = f"this service answers to localhost, not to {shown}; set PREFLIGHT_API_TOKEN for other names"
                 return 421, "wrong_host", message
@@ -178,7 +179,7 @@ def max_body_bytes(path: str) -> int:
 
 def is_upload(path: str) -> bool:
     """Return whether a request to `path` posts a data set, which may be large."""
-    return UPLOAD.fullmatch(path) is not None
+    return "/v1/datasets/" in path and UPLOAD.fullmatch(path) is not None
 
 
 def _limited(receive: Receive, most: int) -> Receive:
@@ -234,12 +235,13 @@ async def refuse(
     await send({"type": "http.response.body", "body": body})
 
 
-def _hostname(host: str) -> str:
-    """Return the host without its port; empty for an invalid one."""
+@lru_cache(maxsize=64)
+def _is_local(host: str) -> bool:
+    """Whether a `host` header, which may have a port, names this machine alone."""
     try:
-        return urlsplit(f"//{host}").hostname or ""
+        return is_loopback(urlsplit(f"//{host}").hostname or "")
     except ValueError:
-        return ""
+        return False
 
 
 def _secured(headers: object) -> list[tuple[bytes, bytes]]:

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from typing import Final
 
 from starlette.concurrency import run_in_threadpool
@@ -99,14 +100,15 @@ class Predictions:
     def _resolve(self, alias: str) -> Asked:
         model = self._store.find(alias)
         return Asked(
-            model=str(model.directory), version=model.promotion.key, sha256=model.sha256, files=model.promotion.files,
-            reading=False,
+            model=str(model.directory), version=model.promotion.key, sha256=model.sha256,
+            files=tuple(model.promotion.files.items()),
         )  # fmt: skip
 
     async def answer(self, alias: str, content_type: str, body: bytes, *, reading: bool) -> bytes:
         """Return the JSON that answers a request; raises `ApiError` and `PreflightError`."""
         pictures, is_single = read_pictures(content_type, body)
-        answer = await self.ask({**await self.model(alias), "reading": reading}, pictures, alias)
+        asked = await self.model(alias)
+        answer = await self.ask(replace(asked, reading=True) if reading else asked, pictures, alias)
         if not is_single:
             return b'{"predictions":[' + answer.body + b"]}"
         if not answer.summary["classes"][0]:
@@ -223,6 +225,10 @@ class PredictMiddleware:
         for name, value in headers if isinstance(headers, list) else ():
             if name == b"content-type":
                 content_type = value.decode("latin-1")
+            elif name == b"content-encoding" and value.lower() != b"identity":
+                shown = ascii(value.decode("latin-1"))[:80]
+                message = f"content-encoding is {shown}, but pictures are sent as they are; leave it out"
+                raise ApiError(415, "wrong_content_type", message)
         with self._predictions.place() as place:
             body = await read_body(receive, MAX_PREDICT_BYTES, place.receive)
             if body is None:

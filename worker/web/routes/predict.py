@@ -159,5 +159,5 @@ def _asked(directory: Path) -> Asked:
     version = (directory / MANIFEST).stat().st_mtime_ns if (directory / MANIFEST).exists() else 0
     match manifest_in(directory):
         case {"sha256": {"model.safetensors": str(sha256)}}:
-            return Asked(model=str(directory), version=str(version), sha256=sha256, files={}, reading=True)
-    return Asked(model=str(directory), version=str(version), sha256="", files={}, reading=True)
+            return Asked(model=str(directory), version=str(version), sha256=sha256, reading=True)
+    return Asked(model=str(directory), version=str(version), sha256="", reading=True)

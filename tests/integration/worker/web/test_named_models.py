@@ -1,6 +1,7 @@
 """Models with names over HTTP: promoted, asked about pictures by many at once, swapped and rolled back meanwhile."""
 
 import base64
+import gzip
 import http.client
 import json
 import shutil
@@ -114,12 +115,14 @@ def test_a_model_is_promoted_asked_and_rolled_back(service: Service, hashes: lis
 
 
 def test_bad_requests_are_refused_in_a_sentence(service: Service, digit: bytes) -> None:
-    def refused(body: bytes, kind: str = "image/png", path: str = PREDICT) -> tuple[int, str]:
-        answer = service.ask("POST", path, body, {"content-type": kind})
+    def refused(body: bytes, kind: str = "image/png", path: str = PREDICT, **more: str) -> tuple[int, str]:
+        answer = service.ask("POST", path, body, {"content-type": kind, **more})
         assert answer.body.count(b"\n") == 0
         return answer.status, str(answer["message"])
 
     assert refused(digit, "text/plain")[0] == 415
+    status, message = refused(gzip.compress(digit), **{"content-encoding": "gzip"})
+    assert status == 415 and "'gzip'" in message, message
     assert refused(digit, path="/v1/models/nobody/predict")[0] == 404
     assert refused(b"{", "application/json")[0] == 400
     for body in (b"[]", b"{}", b'{"images": []}', b'{"images": ["?"]}', b'{"images": [1]}', b'{"images": "a"}'):

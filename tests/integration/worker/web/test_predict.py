@@ -93,7 +93,7 @@ def test_a_picture_is_recognized(settings: Settings, model: Path, raw: Redis, tm
         assert again["label"] == expected["label"]
         (model / MODEL).write_bytes(b"damaged")
         (model / MANIFEST).touch()
-        assert refused(picture()) == (422, "invalid_config")
+        assert refused(picture()) == (503, "artifact_error")  # the picture is not at fault
 
 
 @pytest.mark.slow

@@ -46,7 +46,7 @@ def digit() -> bytes:
 def test_a_process_with_too_much_memory_is_replaced(settings: Settings, digit: bytes) -> None:
     """Requests that come meanwhile are answered by the next one, and all answers are the same."""
     digest = make_model(settings.artifact_dir, "b", 0)
-    asked = Asked(model=str(settings.artifact_dir / "b"), version="1", sha256=digest, files={}, reading=False)
+    asked = Asked(model=str(settings.artifact_dir / "b"), version="1", sha256=digest)
 
     async def ask() -> tuple[list[bytes], int]:
         process, deadline = PredictProcess(child_environment()), time.monotonic() + 60
@@ -78,7 +78,7 @@ def test_an_alias_that_nobody_asked_for_a_while_is_read_first(settings: Settings
         store.promote("production", settings.artifact_dir / "c", author)
         await asyncio.sleep(STALE_SECONDS)
         found += await asyncio.gather(*(predictions.model("production") for _ in range(3)))
-        return [one["sha256"] for one in found]
+        return [one.sha256 for one in found]
 
     assert asyncio.run(ask()) == [hashes[0], *[hashes[1]] * 3]
 
