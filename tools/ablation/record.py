@@ -43,10 +43,12 @@ GATE: Final = (4, 16)
 MANY_THREADS: Final = 16
 """Threads that an image or a user asks for, far more than there are processors."""
 MODULE: Final = "tools.ablation.record"
+SIZES: Final = {"cnn": "2g", "resnet18": "4g"}
+"""Network -> memory: the processes of all settings stay, those of resnet18 beyond 2 GiB."""
 CELLS: Final = (
-    *(Cell(processors=each, memory="2g", workload=name) for name in ("cnn", "resnet18") for each in (0.5, 1, 1.5, 2)),
+    *(Cell(processors=each, memory=size, workload=name) for name, size in SIZES.items() for each in (0.5, 1, 1.5, 2)),
     *(Cell(processors=each, memory="2g", workload="own_task") for each in (0.5, 2)),
-    *(Cell(processors=2, memory="2g", workload=name, busy=True) for name in ("cnn", "resnet18")),
+    *(Cell(processors=2, memory=size, workload=name, busy=True) for name, size in SIZES.items()),
 )
 
 
