@@ -8,12 +8,13 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import pytest
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
@@ -54,12 +55,16 @@ class Browser:
 
     def find(self, css: str) -> WebElement:
         """Wait for a visible element that `css` selects, and return it."""
+        found: list[WebElement] = []
 
-        def shown() -> list[WebElement]:
-            return [one for one in self.driver.find_elements(By.CSS_SELECTOR, css) if one.is_displayed()]
+        def is_shown() -> bool:
+            with suppress(StaleElementReferenceException):  # the page has drawn it again meanwhile
+                elements = self.driver.find_elements(By.CSS_SELECTOR, css)
+                found[:] = [one for one in elements if one.is_displayed()]
+            return bool(found)
 
-        wait_until(lambda: bool(shown()))
-        return shown()[0]
+        wait_until(is_shown)
+        return found[0]
 
     def text(self, css: str = "body") -> str:
         """Return the visible text of the elements; empty where there are none."""
@@ -74,7 +79,15 @@ class Browser:
             time.sleep(0.1)  # each look has the browser lay out the page
 
     def click(self, css: str) -> None:
-        self.find(css).click()
+        """Click a visible element; again where the page has drawn it again meanwhile, as then nothing was clicked."""
+
+        def is_clicked() -> bool:
+            with suppress(StaleElementReferenceException):
+                self.find(css).click()
+                return True
+            return False
+
+        wait_until(is_clicked)
 
     def tick(self, name: str) -> None:
         """Tick the box of this name, wherever it is scrolled to."""
