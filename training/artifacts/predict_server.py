@@ -92,7 +92,7 @@ class Request:
 REQUEST = TypeAdapter(Serving)
 ASKED: Final = TypeAdapter(Asked)
 HEADS: Final = 64
-"""Heads that each side keeps: those of one model are the same, and writing and reading one takes 10 us."""
+"""Heads that each side keeps, so that it does not write or read the same one for each request."""
 
 
 def run(request: Serving, journal: JournalWriter, should_stop: StopFlag) -> None:  # noqa: ARG001 - every child's signature
