@@ -214,7 +214,7 @@ def parse_request(frame: bytes) -> Request:
     """Return the request in a frame."""
     number, length = HEAD.unpack_from(frame)
     pictures = take_frames(bytearray(frame[HEAD.size + length :]))
-    return Request(number, _read(frame[HEAD.size : HEAD.size + length]), pictures)
+    return Request(number, _parsed(frame[HEAD.size : HEAD.size + length]), pictures)
 
 
 @lru_cache(HEADS)
@@ -223,7 +223,7 @@ def _written(asked: Asked) -> bytes:
 
 
 @lru_cache(HEADS)
-def _read(head: bytes) -> Asked:
+def _parsed(head: bytes) -> Asked:
     return ASKED.validate_json(head)
 
 
