@@ -121,6 +121,10 @@ class AuthMiddleware:
         most = max(MAX_BODY_BYTES, self._most_bytes(path))
         if not length.isdigit() or int(length[:12]) > most:
             return 413, *_too_large(most)
+        encoding = headers.get(b"content-encoding", b"identity")
+        if encoding.lower() != b"identity":
+            shown = ascii(encoding.decode("latin-1"))[:80]
+            return 415, "wrong_content_type", f"content-encoding is {shown}; leave it out, and send the body as it is"
         if self._token is None:
             # Against DNS rebinding: the name of another site may resolve to this machine.
             host = headers.get(b"host", b"").decode("latin-1")

@@ -225,10 +225,6 @@ class PredictMiddleware:
         for name, value in headers if isinstance(headers, list) else ():
             if name == b"content-type":
                 content_type = value.decode("latin-1")
-            elif name == b"content-encoding" and value.lower() != b"identity":
-                shown = ascii(value.decode("latin-1"))[:80]
-                message = f"content-encoding is {shown}, but pictures are sent as they are; leave it out"
-                raise ApiError(415, "wrong_content_type", message)
         with self._predictions.place() as place:
             body = await read_body(receive, MAX_PREDICT_BYTES, place.receive)
             if body is None:

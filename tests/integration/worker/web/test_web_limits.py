@@ -89,6 +89,8 @@ def test_every_post_requires_json(service: Service) -> None:
     for path in posted:
         for headers in ({}, {"content-type": "text/plain"}, {"content-type": "application/x-www-form-urlencoded"}):
             assert service.ask("POST", path, b"{}", headers).status == 415, (path, headers)
+        packed = service.ask("POST", path, b"{}", {**JSON, "content-encoding": "gzip"})
+        assert packed.status == 415 and "'gzip'" in str(packed["message"]), path
     refused = service.ask("POST", "/v1/jobs/x/cancel", {"job_id": "y"})
     assert (refused.status, refused["reason"]) == (422, "invalid_config")
 
