@@ -58,7 +58,7 @@ def predict(model: Model, path: Path, journal: JournalWriter) -> None:
     said = {
         "label": label, "name": model.names[label], "confidence": float(probabilities[label]),
         "classes": [*model.names], "probabilities": probabilities.tolist(),
-        "uncertain": model.is_uncertain(float(probabilities[label])),
+        "uncertain": model.is_uncertain(float(probabilities[label]), reading),
         "reading": reading.described(),
     }  # fmt: skip
     journal.write("prediction", {"image": str(path), **said}, durable=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn, TypedDict
+from typing import Final, NoReturn, TypedDict
 
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass as validated
@@ -26,10 +26,6 @@ from preflight.recognizer.model import Model
 from preflight.recognizer.recognizer import MAX_BATCH, open_model
 from training.artifacts.model_dir import require_files
 from training.process.child_main import StopFlag, serve_request
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 MODULE: Final = "training.artifacts.predict_server"
 MAX_MODELS: Final = 4
@@ -154,14 +150,12 @@ class PredictServer:
 
     def _recognize(self, model: Model, requests: Sequence[Request]) -> Iterator[bytes]:
         """Yield the frame that answers each request to one model."""
-        import numpy as np
-
         readings: list[Reading | InvalidConfig] = []
         for request in requests:
             readings += [self._read(model, picture) for picture in request.pictures]
-        readable = [reading.image for reading in readings if not isinstance(reading, InvalidConfig)]
+        readable = [reading for reading in readings if not isinstance(reading, InvalidConfig)]
         batches = [readable[first : first + MAX_BATCH] for first in range(0, len(readable), MAX_BATCH)]
-        found = [row for batch in batches for row in self._encoded(model, np.stack(batch))]
+        found = [row for batch in batches for row in self._encoded(model, batch)]
         answers = iter(found)
         rest = iter(readings)
         for request in requests:
@@ -188,15 +182,18 @@ class PredictServer:
         except Exception as error:
             return InvalidConfig(f"the picture cannot be read ({type(error).__name__}); save it again", field="image")
 
-    def _encoded(self, model: Model, images: "npt.NDArray[np.uint8]") -> Iterator[tuple[str, str]]:
-        """Yield the name of the class of each image, and its answer as JSON."""
-        probabilities = model.recognize(images)
-        for label, row in zip(probabilities.argmax(1).tolist(), probabilities.tolist(), strict=True):
+    def _encoded(self, model: Model, readings: Sequence[Reading]) -> Iterator[tuple[str, str]]:
+        """Yield the name of the class of each picture, and its answer as JSON."""
+        import numpy as np
+
+        probabilities = model.recognize(np.stack([reading.image for reading in readings]))
+        labels = probabilities.argmax(1).tolist()
+        for reading, label, row in zip(readings, labels, probabilities.tolist(), strict=True):
             shares = [repr(round(value, DIGITS)) for value in row]
             parts = ",".join([f"{quoted}:{share}" for quoted, share in zip(model.quoted, shares, strict=True)])
             body = (
                 f'{{"class":{model.quoted[label]},"probability":{shares[label]},"probabilities":{{{parts}}},'
-                f'"uncertain":{json.dumps(model.is_uncertain(row[label]))}}}'
+                f'"uncertain":{json.dumps(model.is_uncertain(row[label], reading))}}}'
             )
             yield model.names[label], body
 

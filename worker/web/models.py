@@ -78,7 +78,8 @@ class Prediction(ApiModel):
     probabilities: tuple[Share, ...]
     """Probability of every label."""
     uncertain: bool | None
-    """Whether the confidence lies below the model's measured threshold; null: the model has none."""
+    """Whether the confidence lies below the model's measured threshold, or the picture shows several digits; null: the
+    model has no threshold."""
     reading: PictureReading
 
 

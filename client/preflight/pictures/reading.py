@@ -61,6 +61,7 @@ class Reading:
         return {
             **seen, "ink": self.strokes.polarity, "box": [*astuple(self.strokes.box)],
             "background_spread": round(self.strokes.spread, 3), "uneven": self.strokes.uneven,
+            "drawings": self.strokes.drawings,
         }  # fmt: skip
 
 

@@ -41,6 +41,12 @@ LEAST_SIZE: Final = 0.04
 """Share of the picture's longer side that a drawing has at least."""
 MOST_RUNS: Final = 6
 """Strokes that a row or a column of one digit crosses at most; a grid has more."""
+AS_TALL: Final = 0.75
+"""Share of a drawing's height that another one beside it has at least; the parts of an open 4 have less."""
+LEAST_AREA: Final = 0.25
+"""Share of the largest part's pixels that another drawing has at least; a piece of a printed line has fewer."""
+LEAST_GAP: Final = 0.04
+"""Least width of the paper between two drawings, as a share of their height."""
 THIN: Final = 1.5
 """Pixels of a stroke where the drawing has 20: those of MNIST are seldom thinner."""
 
@@ -67,6 +73,8 @@ class Strokes:
     """Share of the full scale between the darkest and the brightest paper, 2 % on either side left out."""
     uneven: bool
     """Whether a local background was needed."""
+    drawings: int = 1
+    """Number of drawings of nearly the same height side by side, those that are not in `ink` included."""
 
 
 def find_strokes(grey: Grey) -> Strokes:
@@ -86,6 +94,7 @@ def find_strokes(grey: Grey) -> Strokes:
     plain, clear, even = _on_even_paper(grey, darkest, brightest)
     if min(grey.shape) < PHOTOGRAPH:
         return plain
+    plain = replace(plain, drawings=_count_drawings(plain.ink > 0))
     alone = np.count_nonzero(plain.ink) < MOST_INK * grey.size and _is_one_digit(plain.ink > 0)
     if clear and alone:
         return plain
@@ -161,7 +170,7 @@ def _against_background(light: Grey, polarity: Polarity) -> tuple[Strokes | None
     drawing = _drawing(strength)
     if drawing is None:
         return None, 0.0
-    box, ink = drawing
+    box, ink, drawings = drawing
     down, right = box.height // 4, box.width // 4
     around = (
         slice(max(0, box.top - down), box.bottom + down),
@@ -170,11 +179,14 @@ def _against_background(light: Grey, polarity: Polarity) -> tuple[Strokes | None
     most = float(np.median(lit[around]))
     contrast = 1 - float(lit[around][ink[around] > 0.5].mean()) / max(1.0, most)
     side = max(box.width, box.height)
-    return Strokes(_thickened(ink, side), polarity, box, _spread(paper), uneven=True), contrast
+    return Strokes(_thickened(ink, side), polarity, box, _spread(paper), uneven=True, drawings=drawings), contrast
 
 
-def _drawing(strength: Ink) -> tuple[Box, Ink] | None:
-    """Return box and ink, 0..1, of the drawing in a picture of the light that each pixel lacks of its background."""
+def _drawing(strength: Ink) -> tuple[Box, Ink, int] | None:
+    """Return the drawing in a picture of the light that each pixel lacks of its background: box, ink, 0..1, and number.
+
+    The number is that of `Strokes.drawings`.
+    """
     import numpy as np
 
     strength = _without_edges(strength)
@@ -190,11 +202,11 @@ def _drawing(strength: Ink) -> tuple[Box, Ink] | None:
         found = _main_part(seeds)
         if found is None:
             continue
-        box, chosen = found
+        box, chosen, drawings = found
         near = widened(chosen, 2 * (side // 2) + 5)
         ink = np.where(near, np.clip(strength / full, 0, 1), 0).astype(np.float32)
         ink[ink < NOISE] = 0
-        return box, ink
+        return box, ink, drawings
     return None
 
 
@@ -225,8 +237,8 @@ def _reaches_border(box: Box, shape: tuple[int, ...]) -> bool:
     return box.left <= 0 or box.top <= 0 or box.bottom >= shape[0] or box.right >= shape[1]
 
 
-def _main_part(mask: Mask) -> tuple[Box, Mask] | None:
-    """Return box and pixels of the largest part that may be a drawing, with the smaller ones close to it."""
+def _main_part(mask: Mask) -> tuple[Box, Mask, int] | None:
+    """Return the largest part that may be a drawing, with the smaller ones close to it: box, pixels and `drawings`."""
     import numpy as np
 
     parts, labels = components(mask)
@@ -241,7 +253,9 @@ def _main_part(mask: Mask) -> tuple[Box, Mask] | None:
             box = box.joined(part.box)
             chosen.append(part.label)
     kept = np.isin(labels, chosen)
-    return (box, kept) if _is_one_digit(kept) else None
+    large = [part.label for part in inner if part.area > LEAST_AREA * inner[0].area]
+    drawings = _count_drawings(np.isin(labels, large))
+    return (box, kept, drawings) if _is_one_digit(kept) else None
 
 
 def _is_line(part: Part, shape: tuple[int, ...]) -> bool:
@@ -260,6 +274,17 @@ def _is_one_digit(mask: Mask) -> bool:
         if len(drawn) and np.percentile(drawn, 90) > MOST_RUNS:
             return False
     return True
+
+
+def _count_drawings(mask: Mask) -> int:
+    """Return the number of drawings side by side: of parts with paper between them that are nearly as tall as all."""
+    import numpy as np
+
+    rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+    height = rows[-1] + 1 - rows[0]
+    parts = np.split(columns, np.flatnonzero(np.diff(columns) > max(1, LEAST_GAP * height)) + 1)
+    extents = [np.flatnonzero(mask[:, part[0] : part[-1] + 1].any(1)) for part in parts]
+    return max(1, sum(bool(extent[-1] + 1 - extent[0] >= AS_TALL * height) for extent in extents))
 
 
 def _thickened(ink: Ink, side: int) -> Ink:

@@ -40,8 +40,18 @@ class Model:
         """The names of the classes as JSON."""
         return tuple(json.dumps(name) for name in self.names)
 
-    def is_uncertain(self, probability: float) -> bool | None:
-        """Whether an answer of this probability is uncertain; None: the model's threshold was not measured."""
+    @cached_property
+    def _reads_digits(self) -> bool:
+        return sorted(self.names) == [*"0123456789"]
+
+    def is_uncertain(self, probability: float, reading: Reading) -> bool | None:
+        """Whether an answer is uncertain: by its probability, or since several digits are in the picture.
+
+        Returns:
+            None where the model's threshold was not measured.
+        """
+        if self._reads_digits and reading.strokes is not None and reading.strokes.drawings > 1:
+            return True
         return None if self.uncertain_below is None else bool(probability < self.uncertain_below)
 
     def read(self, path: Path | Picture, most_pixels: int) -> Reading:

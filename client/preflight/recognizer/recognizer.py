@@ -7,16 +7,12 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from preflight.errors import InvalidConfig, MissingPackage
-from preflight.pictures.reading import MOST_PIXELS, Picture
+from preflight.pictures.reading import MOST_PIXELS, Picture, Reading
 from preflight.recognizer.model import Model
 from preflight.recognizer.onnx import ONNX, open_exported
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 BACKENDS: Final = "preflight.backends"
 """Group of entry points: functions that open the model in a directory without an ONNX file."""
@@ -36,7 +32,8 @@ class Recognition:
     probabilities: dict[str, float]
     """Probability of each class, by name."""
     uncertain: bool | None
-    """Whether the probability lies below the model's threshold; None: it was not measured."""
+    """Whether the probability lies below the model's threshold, or the picture shows several digits; None: the
+    threshold was not measured."""
 
 
 class Recognizer:
@@ -78,19 +75,20 @@ class Recognizer:
 
         found, pictures = [], list(pictures)
         for first in range(0, len(pictures), MAX_BATCH):
-            images = [self._read(picture) for picture in pictures[first : first + MAX_BATCH]]
-            for row in self._model.recognize(np.stack(images)).tolist():
+            readings = [self._read(picture) for picture in pictures[first : first + MAX_BATCH]]
+            rows = self._model.recognize(np.stack([reading.image for reading in readings])).tolist()
+            for row, reading in zip(rows, readings, strict=True):
                 label = row.index(max(row))
                 found.append(
                     Recognition(
                         name=self.names[label], label=label, probability=row[label],
                         probabilities=dict(zip(self.names, row, strict=True)),
-                        uncertain=self._model.is_uncertain(row[label]),
+                        uncertain=self._model.is_uncertain(row[label], reading),
                     )
                 )  # fmt: skip
         return found
 
-    def _read(self, picture: str | Path | bytes) -> npt.NDArray[np.uint8]:
+    def _read(self, picture: str | Path | bytes) -> Reading:
         if not isinstance(picture, str | Path | bytes):
             raise InvalidConfig(
                 f"a picture is of type {type(picture).__name__}, but must be a path or the bytes of a PNG or JPEG "
@@ -98,7 +96,7 @@ class Recognizer:
                 field="image",
             )
         source = Picture(picture) if isinstance(picture, bytes) else Path(picture)
-        return self._model.read(source, MOST_PIXELS).image
+        return self._model.read(source, MOST_PIXELS)
 
 
 def open_model(path: Path) -> Model:

@@ -30,6 +30,8 @@ class PictureReading(BaseModel):
     """Share of the full scale between the darkest and the brightest paper."""
     uneven: bool | None = None
     """Whether the ink was found against a local background: uneven light, a shadow, lines or an edge."""
+    drawings: int | None = None
+    """Number of drawings side by side; several digits are read as one, whose answer is uncertain."""
 
 
 class ImagePrediction(BaseModel):
@@ -47,7 +49,8 @@ class ImagePrediction(BaseModel):
     probabilities: list[float]
     """Probability of every label."""
     uncertain: bool | None
-    """Whether the confidence lies below the model's measured threshold; null: the model has none."""
+    """Whether the confidence lies below the model's measured threshold, or the picture shows several digits; null: the
+    model has no threshold."""
     reading: PictureReading
 
 

@@ -31,6 +31,11 @@ def on(paper: Plane, pen: float = 0.25, noise: float = 2.0) -> npt.NDArray[np.ui
     return np.clip(picture, 0, 255).astype(np.uint8)
 
 
+def side_by_side(papers: Plane) -> npt.NDArray[np.uint8]:
+    """Return the drawing twice on one sheet, each on a half of it."""
+    return np.hstack([on(papers), on(papers)])
+
+
 def flat(light: float = 220) -> Plane:
     return np.full((HEIGHT, WIDTH), light, dtype=np.float32)
 
@@ -139,3 +144,22 @@ def test_what_shows_no_drawing_is_refused(kind: str) -> None:
     with pytest.raises(NoStrokes, match=words) as caught:
         find_strokes(make())
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["even", "light from one side", "ruled", "squared"])
+def test_drawings_side_by_side_are_counted(kind: str) -> None:
+    """One of them is read; that there are two is what makes the answer uncertain."""
+    paper = flat() if kind == "even" else PAPERS[kind]()
+    assert find_strokes(on(paper)).drawings == 1
+    assert find_strokes(side_by_side(paper)).drawings == 2
+
+
+def test_a_digit_in_two_parts_is_one_drawing() -> None:
+    """A 4 whose angle does not touch its stem, and a 5 whose bar lies apart."""
+    four, five = Image.new("L", (WIDTH, HEIGHT)), Image.new("L", (WIDTH, HEIGHT))
+    ImageDraw.Draw(four).line([(100, 120), (90, 220), (160, 220)], fill=255, width=16)
+    ImageDraw.Draw(four).line([(195, 120), (185, 310)], fill=255, width=16)
+    ImageDraw.Draw(five).line([(110, 130), (110, 200), (180, 220), (170, 290), (100, 300)], fill=255, width=16)
+    ImageDraw.Draw(five).line([(135, 130), (205, 125)], fill=255, width=16)
+    for drawing in (four, five):
+        assert find_strokes(np.asarray(drawing)).drawings == 1

@@ -14,7 +14,9 @@ from support.files.named_models import CLASSES, make_model, network
 
 from preflight import Recognizer
 from preflight.errors import InvalidConfig, MissingPackage
+from preflight.pictures.reading import MOST_PIXELS, Picture
 from preflight.recognizer import recognizer
+from preflight.recognizer.model import Model
 from preflight.recognizer.onnx import ONNX
 from preflight.recognizer.recognizer import Recognition
 
@@ -41,6 +43,19 @@ def test_pictures_are_recognized(tmp_path: Path, picture: Path) -> None:
         assert {one.label for one in many} == {found.label}
         assert len(many) == 70
         assert opened.recognize_all([]) == []
+
+
+def test_several_digits_are_uncertain() -> None:
+    """However sure the network is of the one that it saw; what two letters side by side are is up to the data set."""
+    image, file = Image.new("L", (120, 80), "white"), BytesIO()
+    for left in (20, 80):
+        ImageDraw.Draw(image).line((left, 10, left - 5, 70), fill="black", width=8)
+    image.save(file, "PNG")
+    reads, doubts = (1, 28, 28), []
+    for names in (tuple("0123456789"), tuple("abcdefghij")):
+        model = Model(reads, 20 / 28, names, None, 0.5, lambda images: np.zeros((len(images), 10), np.float32))
+        doubts.append(model.is_uncertain(0.99, model.read(Picture(file.getvalue()), MOST_PIXELS)))
+    assert doubts == [True, False]
 
 
 def test_what_cannot_be_used_is_said(tmp_path: Path, picture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
