@@ -12,7 +12,7 @@ from typing import Final
 from calibration.result import CalibrationResult
 from calibration.task import Task
 from tools.ablation.mechanisms import MECHANISMS, Mechanism
-from tools.ablation.record import MANY_THREADS, record
+from tools.ablation.record import CELLS, MANY_THREADS, record
 from tools.ablation.recording import Recording, load
 from tools.ablation.replay import epoch_seconds, replayed, task_of
 from tools.bench.record import start
@@ -72,6 +72,13 @@ def _earlier(recordings: Sequence[Recording]) -> Mapping[str, CalibrationResult]
     return {one.cell: replayed(one, task_of(one, EPOCHS["long"]), 0) for one in recordings}
 
 
+def _nearest(cell: str, found: Mapping[str, CalibrationResult]) -> tuple[CalibrationResult, ...]:
+    """Return the results of the other cells, those of the same network first, as a cache of plans does."""
+    networks = {one.name: one.workload for one in CELLS}
+    others = sorted(found, key=lambda other: networks[other] != networks[cell])
+    return tuple(found[other] for other in others if other != cell)
+
+
 def _scores(
     recordings: Sequence[Recording], without: Mechanism | None, seeds: int, found: Mapping[str, CalibrationResult]
 ) -> dict[str, Score]:
@@ -80,7 +87,7 @@ def _scores(
     with without.turned_off() if without else nullcontext():
         for recording in recordings:
             own = recording.plans[0].plan
-            earlier = tuple(result for cell, result in found.items() if cell != recording.cell)[:1]
+            earlier = _nearest(recording.cell, found)
             for (kind, epochs), threads in itertools.product(EPOCHS.items(), (own.threads, MANY_THREADS)):
                 task = replace(task_of(recording, epochs, replace(own, threads=threads)), earlier=earlier)
                 name = f"{recording.cell}, {kind}{'' if threads == own.threads else f', {threads} threads asked'}"

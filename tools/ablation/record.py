@@ -48,8 +48,9 @@ SIZES: Final = {"cnn": "2g", "resnet18": "4g"}
 CELLS: Final = (
     *(Cell(processors=each, memory=size, workload=name) for name, size in SIZES.items() for each in (0.5, 1, 1.5, 2)),
     *(Cell(processors=each, memory="2g", workload="own_task") for each in (0.5, 2)),
-    *(Cell(processors=2, memory=size, workload=name, busy=True) for name, size in SIZES.items()),
+    *(Cell(processors=2, memory="2g", workload=name, busy=True) for name in ("cnn", "own_task")),
 )
+"""resnet18 is not among those with a neighbour: its plans take more than the ten minutes that a cell may take."""
 
 
 def record(filters: Sequence[str]) -> None:
