@@ -11,11 +11,11 @@ from typing import Final
 
 from calibration.result import CalibrationResult
 from calibration.task import Task
-from tools.ablation.mechanisms import MECHANISMS, Mechanism
+from tools.ablation.mechanisms import MECHANISMS, Mechanism, together
 from tools.ablation.record import CELLS, MANY_THREADS, record
 from tools.ablation.recording import Recording, load
 from tools.ablation.replay import epoch_seconds, replayed, task_of
-from tools.bench.record import start
+from tools.bench.record import Record, start
 
 EPOCHS: Final = {"short": 1, "long": 30}
 """Kind of training -> its epochs; an epoch takes some 20 s under a good plan."""
@@ -55,16 +55,28 @@ def table(seeds: int) -> None:
     result.head("without", "what it does", "median", "most", "in the cell", "prediction off by", "verdict")
     found = _earlier(recordings)
     whole = _scores(recordings, None, seeds, found)
+    going = []
     for name, mechanism in MECHANISMS.items():
-        off = _scores(recordings, mechanism, seeds, found)
-        costs = {cell: off[cell].total_s / whole[cell].total_s - 1 for cell in whole}
-        worst = max(costs, key=lambda cell: costs[cell])
-        deviations = [statistics.fmean(score.deviation for score in scores.values()) for scores in (whole, off)]
-        result.row(
-            name, mechanism.what, f"{statistics.median(costs.values()):+.1%}", f"{costs[worst]:+.1%}", worst,
-            f"{deviations[1]:.1%} ({deviations[0]:.1%} with it)", "stays" if costs[worst] >= COUNTS else "goes",
-        )  # fmt: skip
+        most = _add_row(result, name, mechanism, whole, _scores(recordings, mechanism, seeds, found))
+        going += [mechanism] if most < COUNTS and not mechanism.stays else []
+    if going:
+        _add_row(result, "these", together(going), whole, _scores(recordings, together(going), seeds, found))
     result.write()
+
+
+def _add_row(
+    result: Record, name: str, mechanism: Mechanism, whole: Mapping[str, Score], off: Mapping[str, Score]
+) -> float:
+    """Add the row of a mechanism; return the most that turning it off costs in a cell."""
+    costs = {cell: off[cell].total_s / whole[cell].total_s - 1 for cell in whole}
+    worst = max(costs, key=lambda cell: costs[cell])
+    deviations = [statistics.fmean(score.deviation for score in scores.values()) for scores in (whole, off)]
+    verdict = "stays" if costs[worst] >= COUNTS else f"stays: {mechanism.stays}" if mechanism.stays else "goes"
+    result.row(
+        name, mechanism.what, f"{statistics.median(costs.values()):+.1%}", f"{costs[worst]:+.1%}", worst,
+        f"{deviations[1]:.1%} ({deviations[0]:.1%} with it)", verdict,
+    )  # fmt: skip
+    return costs[worst]
 
 
 def _earlier(recordings: Sequence[Recording]) -> Mapping[str, CalibrationResult]:

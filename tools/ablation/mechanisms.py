@@ -1,6 +1,6 @@
 """The mechanisms of calibration that can be turned off, each with its replacement."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -24,6 +24,8 @@ class Mechanism:
     off: Sequence[Change] = ()
     task: Callable[[Task], Task] = lambda task: task
     """Returns the task without the mechanism."""
+    stays: str = ""
+    """Why it stays whatever it costs to turn it off; empty: that decides."""
 
     @contextmanager
     def turned_off(self) -> Iterator[None]:
@@ -40,6 +42,19 @@ def _worth(*_: object) -> Expected:
 
 def _everywhere(space: Space, _free: int | None) -> Space:
     return space
+
+
+def together(some: Collection[Mechanism]) -> Mechanism:
+    """Return a mechanism that consists of these."""
+
+    def without(task: Task) -> Task:
+        for one in some:
+            task = one.task(task)
+        return task
+
+    return Mechanism(
+        what="all that go, at once", off=[change for one in some for change in one.off], task=without
+    )  # fmt: skip
 
 
 MECHANISMS: Final[Mapping[str, Mechanism]] = {
@@ -76,7 +91,8 @@ MECHANISMS: Final[Mapping[str, Mechanism]] = {
         off=[("calibration.races.racing.DROP_BELOW", 0.0)],
     ),
     "disturbed pairs again": Mechanism(
-        what="a pair beside which something else ran is measured again", off=[("calibration.races.racing.AGAIN", 0)]
+        what="a pair beside which something else ran is measured again", off=[("calibration.races.racing.AGAIN", 0)],
+        stays="the neighbours of the recordings never leave",
     ),
     "settling steps": Mechanism(
         what="the first step of a block of short ones does not count", off=[("calibration.races.racing.SETTLING", 0.0)]
@@ -102,9 +118,10 @@ MECHANISMS: Final[Mapping[str, Mechanism]] = {
     "threads first beside others": Mechanism(
         what="where something else ran during the first measurement, threads are decided first",
         off=[("calibration.search.sweep._first_knobs", lambda *_: [])],
+        stays="the neighbours of the recordings are seen by the first probe",
     ),
     "final measurement": Mechanism(
         what="the plan that stays is timed by itself, for the prediction",
-        off=[("calibration.search.search.final_measurement", lambda *_: None)],
+        off=[("calibration.search.search.final_measurement", lambda *_: None)], stays="it serves the prediction",
     ),
 }  # fmt: skip
