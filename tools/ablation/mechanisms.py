@@ -105,6 +105,7 @@ MECHANISMS: Final[Mapping[str, Mechanism]] = {
         what="a long training's winner is confirmed in a fresh process where races prove it already",
         off=[("calibration.acceptance.decision.needs_fresh_process", lambda *_: False),
              ("calibration.worth.expectation.needs_fresh_process", lambda *_: False)],
+        stays="in the recordings a fresh process is as fast as the one before",
     ),
     "races alone": Mechanism(
         what="a short training's winner is accepted by its races, without a fresh process",
