@@ -158,7 +158,6 @@ def _search(
     from calibration.measure.process_pool import ProcessPool, ProcessSettings
     from calibration.races.run import NothingMeasured
     from calibration.search.search import search
-    from calibration.worth.earlier import earlier_findings
 
     began = time.monotonic()
     trials: list[Trial] = []
@@ -170,8 +169,7 @@ def _search(
 
     key = _signatures(spec, own, context, options)[0]
     ledger = TrialLog(context.cache.trial_log(key), reuse=not options.force, least_steps=options.samples or 0)
-    task = task_of(spec, own, context, options, earlier_findings(context.cache, key))
-    task = replace(task, unsteadiness=context.cache.unsteadiness(key))
+    task = replace(task_of(spec, own, context, options), unsteadiness=context.cache.unsteadiness(key))
     where = ProcessSettings(
         store=context.store.path, directory=context.directory, environment=context.environment,
         shares=context.resources.shares, server=context.server,

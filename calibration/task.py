@@ -63,8 +63,6 @@ class Task:
     knobs: frozenset[KnobName] = frozenset(KNOBS)
     unsteadiness: float = 0.0
     """Standard deviation of the logarithm of the machine's speed over days (calibration/cache/gauge_history.py)."""
-    earlier: tuple[CalibrationResult, ...] = ()
-    """Findings on processors like this one, the nearest workload first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,14 +119,8 @@ class CalibrationContext:
     """Server that forks the children; None: they are fresh interpreters."""
 
 
-def task_of(
-    spec: TrainSpec,
-    own: Plan,
-    context: CalibrationContext,
-    options: Options,
-    earlier: tuple[CalibrationResult, ...] = (),
-) -> Task:
-    """Return the task of a job in this container, where `earlier` was found on processors like its own."""
+def task_of(spec: TrainSpec, own: Plan, context: CalibrationContext, options: Options) -> Task:
+    """Return the task of a job in this container."""
     parts = split(spec, context.store)
     resources, path = context.resources, context.environment.get("PATH", "")
     return Task(
@@ -136,8 +128,7 @@ def task_of(
         epochs=parts.total_steps / parts.steps, memory_bytes=memory_for_training(resources),
         samples=options.samples or samples_for(resources.memory_bytes), exact=options.samples is not None,
         seconds=options.seconds, thorough=options.thorough, shares=options.shares,
-        knobs=frozenset(options.turned), earlier=earlier,
-        advice="asked" if options.advise else "auto",
+        knobs=frozenset(options.turned), advice="asked" if options.advise else "auto",
         largest_batch=min(MAX_BATCH, parts.train, spec.epoch_samples or parts.train),
         sample_bytes=sample_bytes(context.store),
         space=Space(

@@ -66,7 +66,6 @@ class Benchmarker:
                 start_s = time.perf_counter() - began
             warm = candidate.run(order.warm_up, quota)
         self._candidates[key] = candidate  # the most recently used one is the last
-        candidate.run(order.settle)
         before = self._machine.sample()
         seconds = candidate.run(order.steps, quota, order.most_s)
         noise = self._machine.sample().since(before)

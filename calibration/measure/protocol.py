@@ -34,8 +34,6 @@ class Measure:
     do: Literal["measure"] = "measure"
     plan: Plan
     steps: Count
-    settle: Count = 0
-    """Steps before the timed ones that do not count: another plan may have filled the caches."""
     warm_up: Count = 3
     """Steps before all others, of a plan that is new in the process: they build primitives."""
     samples: Annotated[int, Field(ge=1)] | None = None

@@ -5,15 +5,12 @@ from typing import Final
 
 from calibration.measure.backend import WorkerLost
 from calibration.races.budget import PAIRS, SLICES, SURE, is_costly, steps_of_race, warm_up_steps
-from calibration.races.progress import is_clear
 from calibration.races.run import SearchRun
 from calibration.races.timing import epoch_seconds, measure, split_steps, validate
 from calibration.space import COMPILE_SECONDS
 from preflight.contract.plan import Plan
 from preflight.statistics import MIN_PAIRS, Comparison, compare
 
-SETTLING: Final = 0.05
-"""Seconds of a step below which the first one of a block does not count: another plan has filled the caches."""
 DROP_BELOW: Final = 0.85
 """A challenger whose interval lies below this ratio is dropped."""
 AGAIN: Final = 2
@@ -32,13 +29,8 @@ def race_seconds(run: SearchRun, best: Plan, plan: Plan) -> float:
 
 
 def race(run: SearchRun, best: Plan, plan: Plan) -> Comparison:
-    """Compare both pair by pair; race again where too few pairs leave a gain open: a fresh process would cost more."""
-    taken = run_pairs(run, best, plan, PAIRS, 1 / SLICES)
-    found, noise = compare(taken), run.noise
-    if len(taken) > 1 and found.ratio > 1 and not is_clear(found):
-        found = compare([*taken, *run_pairs(run, best, plan, PAIRS, 1 / SLICES)])
-        run.noise = noise or run.noise
-    return found
+    """Compare both pair by pair."""
+    return compare(run_pairs(run, best, plan, PAIRS, 1 / SLICES))
 
 
 def run_pairs(run: SearchRun, best: Plan, plan: Plan, pairs: int, share: float) -> list[Pair]:
@@ -85,12 +77,11 @@ def measure_pairs(
         taken.append((run.evidence[best].blocks[-1], measure(run, plan, steps, like_s=step_s)))
         run.noise = run.evidence[best].disturbed or run.evidence[plan].disturbed
         return
-    settle = 1 if step_s * run.part < SETTLING else 0
     again = AGAIN if run.crowded else 0
     counts = split_steps(steps, pairs)
     while len(taken) < len(counts):
         order = (plan, best) if len(taken) % 2 else (best, plan)
-        blocks = {one: measure(run, one, counts[len(taken)], settle=settle, like_s=step_s) for one in order}
+        blocks = {one: measure(run, one, counts[len(taken)], like_s=step_s) for one in order}
         noise = run.evidence[best].disturbed or run.evidence[plan].disturbed
         if noise and again < AGAIN and run.left_s > 0:
             again += 1

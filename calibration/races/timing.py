@@ -21,7 +21,7 @@ EVAL_SECONDS: Final = 0.4
 """Most seconds of that measurement, as estimated from a training step."""
 
 
-def measure(run: SearchRun, plan: Plan, steps: int, *, settle: int = 0, like_s: float) -> Sequence[float]:
+def measure(run: SearchRun, plan: Plan, steps: int, *, like_s: float) -> Sequence[float]:
     """Time `steps` steps of a plan, one of which takes about `like_s`; return the seconds of whole ones.
 
     Fewer are timed, one at least, once they have taken `PATIENCE` times as long as expected: a plan that a neighbour
@@ -29,7 +29,7 @@ def measure(run: SearchRun, plan: Plan, steps: int, *, settle: int = 0, like_s: 
     """
     bounded = math.isfinite(like_s) and not run.task.exact
     order = Measure(
-        plan=plan, steps=steps, settle=settle, warm_up=warm_up_steps(run, like_s), samples=run.cut,
+        plan=plan, steps=steps, warm_up=warm_up_steps(run, like_s), samples=run.cut,
         most_s=PATIENCE * max(1, steps) * like_s * run.part if bounded else None,
     )  # fmt: skip
     measured = run.backend.measure(order).whole(run.part)

@@ -4,6 +4,7 @@ A plan of far more threads than cores, or of more than others leave processors f
 it is measured no longer than needed.
 """
 
+from collections.abc import Collection
 from typing import Final
 
 from calibration.measure.backend import PlanFailed, WorkerLost
@@ -15,8 +16,8 @@ from calibration.races.outpacing import is_outpaced
 from calibration.races.progress import Tried, end_trial
 from calibration.races.run import PlanStats, SearchRun
 from calibration.races.timing import measure, validate
-from calibration.worth.earlier import plain_plan
-from preflight.contract.plan import Plan
+from calibration.space import Space
+from preflight.contract.plan import PARTS, KnobName, Plan, changed
 from preflight.statistics import compare
 
 OWN_SECONDS: Final = 3.0
@@ -52,6 +53,14 @@ def measure_own_plan(run: SearchRun, memory: Memory) -> tuple[Plan, Memory]:
         if run.own not in run.evidence:  # its first two steps did not end in time
             run.evidence[run.own] = PlanStats(OWN_SECONDS / 2 / run.part, [])
     return (_leave_own if hopeless else _race_own)(run, default, memory, began), memory
+
+
+def plain_plan(own: Plan, space: Space, knobs: Collection[KnobName]) -> Plan:
+    """Return the container's default for the user's batches: one thread for each whole core, the rest plain."""
+    plain = Plan(threads=space.threads[0], micro_batch=own.micro_batch)
+    names = [name for knob in knobs for name, part in PARTS[knob].items() if part.portable]
+    names += ["prefetch_factor"] if "loader" in knobs else []  # which has no meaning without workers
+    return changed(own, **{name: getattr(plain, name) for name in names})
 
 
 def _own_seconds(run: SearchRun, default: Plan) -> float:

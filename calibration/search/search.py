@@ -20,11 +20,10 @@ from calibration.memory.model import Memory
 from calibration.races.baseline import OVERDUE, probe_memory
 from calibration.races.run import Records, SearchRun
 from calibration.result import BatchAdvice, CalibrationResult, Confirmation, MemoryProbe, Trial
-from calibration.search.own_plan import measure_own_plan
+from calibration.search.own_plan import measure_own_plan, plain_plan
 from calibration.search.sweep import sweep
 from calibration.task import Task
 from calibration.verdicts import confirmed_speed
-from calibration.worth.earlier import plain_plan
 from preflight.contract.plan import Plan
 from preflight.contract.verdicts import Confidence
 from preflight.statistics import mean_step, scatter, step_interval, typical, widened

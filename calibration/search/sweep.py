@@ -1,4 +1,4 @@
-"""Sweep: one knob after the other, the most promising first, as long as measuring is expected to pay."""
+"""Sweep: one knob after the other, as long as measuring is expected to pay."""
 
 from calibration.memory.model import Memory
 from calibration.races.baseline import RESTARTS
@@ -10,23 +10,16 @@ from calibration.races.run import SearchRun
 from calibration.races.timing import epoch_seconds
 from calibration.search.mutations import mutations
 from calibration.space import SearchState, Skipped
-from calibration.worth.earlier import whole_plan
 from calibration.worth.expectation import expect, is_affordable
 from preflight.contract.plan import KNOBS, KnobName, Plan
 from preflight.contract.verdicts import TrialKnob
 
 
 def sweep(run: SearchRun, best: Plan, memory: Memory) -> Plan:
-    """Try the plan that won on processors like this one, then each knob; return the best plan then."""
-    whole = whole_plan(best, run.task.earlier, run.space, run.task.knobs)
-    if whole is not None and _try(run, "earlier", best, whole, memory):
-        best = whole
-    first = _first_knobs(run, best)
-    left = [knob for knob in KNOBS if knob in run.task.knobs]
-    while left:
-        knob = next((knob for knob in first if knob in left), None) or _next_knob(run, left, best, memory)
-        left.remove(knob)
-        best = sweep_knob(run, knob, best, memory)
+    """Try each knob, in their order but for the first ones; return the best plan then."""
+    for knob in dict.fromkeys((*_first_knobs(run, best), *KNOBS)):
+        if knob in run.task.knobs:
+            best = sweep_knob(run, knob, best, memory)
     return best
 
 
@@ -34,17 +27,6 @@ def _first_knobs(run: SearchRun, best: Plan) -> list[KnobName]:
     """Return the knobs to decide first: loader workers disturb other races, a neighbour makes threads wait."""
     first: list[KnobName] = ["loader"] if best.loader_workers else []
     return first + (["threads"] if run.evidence[run.reference].disturbed else [])
-
-
-def _next_knob(run: SearchRun, left: list[KnobName], best: Plan, memory: Memory) -> KnobName:
-    """Return the knob that is expected to save most for its time; compiling is charged to the plan that it compiles."""
-    known = search_state(run, best, memory)
-
-    def rate(knob: KnobName) -> float:
-        plans = [plan for plan in mutations(knob)(best, run.space, known) if isinstance(plan, Plan)]
-        return max((expect(run, knob, best, plan, known).rate for plan in plans), default=0.0)
-
-    return max((knob for knob in left if knob != "compile"), key=rate, default="compile")
 
 
 def sweep_knob(run: SearchRun, knob: KnobName, best: Plan, memory: Memory) -> Plan:

@@ -1,1 +1,1 @@
-"""Expected saving of a measurement, by processor, earlier findings and workload."""
+"""Expected saving of a measurement, by processor and workload."""

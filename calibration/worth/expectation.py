@@ -17,7 +17,7 @@ from calibration.races.racing import race_seconds
 from calibration.races.run import SearchRun
 from calibration.races.timing import epoch_seconds
 from calibration.space import COMPILE_SECONDS, SearchState
-from calibration.worth.priors import Change, change_of, informed
+from calibration.worth.priors import Change, change_of, prior_of
 from preflight.contract.plan import Plan
 from preflight.contract.verdicts import TrialKnob
 from training.process.launch import process_config
@@ -75,11 +75,10 @@ def expect(run: SearchRun, knob: TrialKnob, best: Plan, plan: Plan, known: Searc
     training. The cost is the race, the start of a process where the plan needs another one, the comparison of
     gradients, and the probable part of a confirmation that would not be made without it.
     """
-    cores = run.task.space.threads[0]
     change = _change(run, knob, best, plan, known)
     if change is None:
         return Expected(0.0, 0.0)
-    prior = informed(change, run.task.earlier, cores)
+    prior = prior_of(change)
     saving_s = prior.probability * min(1 - 1 / prior.gain, _most(change, known)) * horizon_seconds(run, best)
     saving_s -= prior.probability * COMPILE_SECONDS if plan.compile and not best.compile else 0.0
     cost_s = race_seconds(run, best, plan) + start_seconds(run, plan)

@@ -1,16 +1,12 @@
 """Priors: how probably a change of the plan wins, and what it gains then, before this calibration has measured it."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from calibration.result import CalibrationResult, Trial
-from preflight.contract.plan import PARTS, KnobName, Plan
-from preflight.contract.verdicts import ADOPTED, TrialKnob
+from preflight.contract.plan import PARTS, Plan
+from preflight.contract.verdicts import TrialKnob
 
-PRIOR_WEIGHT: Final = 2.0
-"""Trials that a prior counts as, next to those of earlier calibrations."""
 NEIGHBOURING: Final = 1.5
 """Gain assumed of threads for cores, where the user's plan has more or fewer: twice as many cores are 1.7x here."""
 
@@ -27,15 +23,9 @@ class Prior:
     gain: float
     """Speed after the change, if it wins, relative to that before."""
 
-    @property
-    def share(self) -> float:
-        """Return the expected share of the remaining time that it saves."""
-        return self.probability * (1 - 1 / self.gain)
-
 
 PRIORS: Final[Mapping[Change, Prior]] = {
     "default": Prior(0.9, NEIGHBOURING),
-    "earlier": Prior(0.9, 1.8),
     # 1.8x to 2.3x for cnn, 1.9x to 3.7x for resnet18 (docs/decisions.md).
     "bfloat16": Prior(0.9, 1.8),
     "channels_last": Prior(0.7, 1.2),  # 1.17x to 1.36x (FORMAT_GAIN in calibration/search/mutations.py)
@@ -88,27 +78,9 @@ def change_of(knob: TrialKnob, plan: Plan, cores: int, *, disturbed: bool) -> Ch
             return knob
 
 
-def informed(change: Change, earlier: Sequence[CalibrationResult], cores: int) -> Prior:
-    """Return the chances of a change, those of the table corrected by trials of earlier calibrations here.
-
-    The table counts for `PRIOR_WEIGHT` trials: the mean of a beta distribution for the probability, a weighted
-    geometric mean for the gain.
-    """
-    prior = PRIORS.get(change) or _of_knob(change)
-    tried = [trial for finding in earlier for trial in finding.trials if _decided(trial, change, cores)]
-    gains = [math.log(trial.ratio) for trial in tried if trial.verdict in ADOPTED and trial.ratio and trial.ratio > 1]
-    probability = (PRIOR_WEIGHT * prior.probability + len(gains)) / (PRIOR_WEIGHT + len(tried))
-    gain = math.exp((PRIOR_WEIGHT * math.log(prior.gain) + sum(gains)) / (PRIOR_WEIGHT + len(gains)))
-    return Prior(probability, gain)
-
-
-def _of_knob(name: KnobName) -> Prior:
-    """Return the chances of a knob whose changes are all of one kind, from the table of the plan's fields."""
-    knob = next(iter(PARTS[name].values()))
+def prior_of(change: Change) -> Prior:
+    """Return the chances of a change; of a knob whose changes are all of one kind, from the table of plan's fields."""
+    if change in PRIORS:
+        return PRIORS[change]
+    knob = next(iter(PARTS[change].values()))
     return Prior(knob.chance, knob.gain)
-
-
-def _decided(trial: Trial, change: Change, cores: int) -> bool:
-    if trial.ratio is None and trial.verdict != "rejected":
-        return False
-    return not trial.kept and change_of(trial.knob, trial.plan, cores, disturbed=trial.disturbed) == change

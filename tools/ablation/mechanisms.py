@@ -1,14 +1,13 @@
 """The mechanisms of calibration that can be turned off, each with its replacement."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 from unittest.mock import patch
 
 from calibration.races.baseline import measure_baseline
 from calibration.space import Space
-from calibration.task import Task
 from calibration.worth.expectation import Expected
 from calibration.worth.priors import Prior
 
@@ -22,8 +21,6 @@ class Mechanism:
 
     what: str
     off: Sequence[Change] = ()
-    task: Callable[[Task], Task] = lambda task: task
-    """Returns the task without the mechanism."""
     stays: str = ""
     """Why it stays whatever it costs to turn it off; empty: that decides."""
 
@@ -46,29 +43,17 @@ def _everywhere(space: Space, _free: int | None) -> Space:
 
 def together(some: Collection[Mechanism]) -> Mechanism:
     """Return a mechanism that consists of these."""
-
-    def without(task: Task) -> Task:
-        for one in some:
-            task = one.task(task)
-        return task
-
-    return Mechanism(
-        what="all that go, at once", off=[change for one in some for change in one.off], task=without
-    )  # fmt: skip
+    return Mechanism(what="all that go, at once", off=[change for one in some for change in one.off])
 
 
 MECHANISMS: Final[Mapping[str, Mechanism]] = {
-    "earlier findings": Mechanism(
-        what="the plan that won on processors like these is raced first, and its trials correct the chances",
-        task=lambda task: replace(task, earlier=()),
-    ),
     "own plan after the default": Mechanism(
         what="the container's default is measured before a plan of other threads or precision",
         off=[("calibration.search.search.measure_own_plan", measure_baseline)],
     ),
     "table of chances": Mechanism(
         what="each kind of change has its probability and gain; without it all have the same",
-        off=[("calibration.worth.expectation.informed", lambda *_: Prior(0.5, 1.3))],
+        off=[("calibration.worth.expectation.prior_of", lambda _: Prior(0.5, 1.3))],
     ),
     "only what pays": Mechanism(
         what="a trial is made only where it is expected to save more than it costs",
@@ -78,14 +63,6 @@ MECHANISMS: Final[Mapping[str, Mechanism]] = {
         what="no more is spent than was gained, or than 3 % or 2 s",
         off=[("calibration.search.sweep.is_affordable", lambda *_: True)],
     ),
-    "most promising first": Mechanism(
-        what="knobs are tried by what they save for a second of measuring; without it in their fixed order",
-        off=[("calibration.search.sweep._next_knob", lambda _run, left, *_: left[0])],
-    ),
-    "more pairs": Mechanism(
-        what="a race that leaves a gain open goes on for as many pairs",
-        off=[("calibration.races.racing.is_clear", lambda _: True)],
-    ),
     "slower plans are dropped": Mechanism(
         what="a race ends early where the plan is clearly slower",
         off=[("calibration.races.racing.DROP_BELOW", 0.0)],
@@ -93,9 +70,6 @@ MECHANISMS: Final[Mapping[str, Mechanism]] = {
     "disturbed pairs again": Mechanism(
         what="a pair beside which something else ran is measured again", off=[("calibration.races.racing.AGAIN", 0)],
         stays="the neighbours of the recordings never leave",
-    ),
-    "settling steps": Mechanism(
-        what="the first step of a block of short ones does not count", off=[("calibration.races.racing.SETTLING", 0.0)]
     ),
     "parts of batches": Mechanism(
         what="plans are compared on parts of a batch whose step is slow",

@@ -91,7 +91,7 @@ def measured(request: Request) -> Recording:
         blocks: dict[Plan, list[Measured]] = {plan: [] for plan in plans}
         for number in range(ROUNDS):
             for plan in reversed(plans) if number % 2 else plans:
-                order = Measure(plan=plan, steps=MOST_STEPS, settle=1, samples=samples, most_s=BLOCK_SECONDS)
+                order = Measure(plan=plan, steps=MOST_STEPS, samples=samples, most_s=BLOCK_SECONDS)
                 blocks[plan].append(pool.measure(order))
         gauge_s = statistics.median(pool.gauge(own).seconds for _ in range(3))
         found = tuple(_recorded(pool, own, plan, blocks[plan]) for plan in plans)

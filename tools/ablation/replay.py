@@ -59,8 +59,6 @@ class Replay:
         self._keep_warm(order.plan)
         for seconds in warm:
             self._wait(seconds)
-        for _ in range(order.settle):
-            self._wait(factor * next(steps))
         taken: list[float] = []
         while len(taken) < order.steps and not sum(taken) >= (order.most_s or math.inf):
             taken.append(factor * next(steps))

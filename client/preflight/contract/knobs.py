@@ -34,10 +34,10 @@ class Knob:
     tries: tuple[object, ...] = ()
     """Values to try, where no function in `calibration.search.mutations` chooses them from the known facts."""
     chance: float = CAUTIOUS_CHANCE
-    """Probability that a value to try wins, before one was measured; `calibration.worth.priors` refines it by kind."""
+    """Probability that a value to try wins, before one was measured; `calibration.worth.priors` has others by kind."""
     gain: float = CAUTIOUS_GAIN
     """Ratio of the speed with the value to that without, if it wins."""
     needed: bool = False
     """Whether a search without it is incomplete."""
     portable: bool = True
-    """Whether a value that won for one network is worth a try for another; batches are a matter of model and memory."""
+    """Whether the container's default replaces the user's value; batches are a matter of model and memory."""

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 else:
     TrialKnob = Literal["own", "default", "earlier", *KNOBS]
 """Knob of a trial: a part of the plan that is decided by itself; `own` is the user's plan, `default` that of the
-container, measured first where it is another one, `earlier` the whole of what won on processors like this one."""
+container, measured first where it is another one; `earlier`, in findings before 0.30.6, the whole of what won on
+processors like this one."""
 Verdict = Literal["own", "won", "level", "lost", "dropped", "rejected", "failed", "skipped", "kept"]
 """`kept`: adopted though not faster, for its memory or its first steps; `level`: not proven faster;
 `dropped`: slower (95 %), stopped early; `rejected`: its gradients differ; `failed`: its process was killed or broke;

@@ -57,7 +57,7 @@ class CalibrationTrial(PlanFields):
     type: Literal["calibration_trial"] = "calibration_trial"
     knob: Annotated[TrialKnob | None, BeforeValidator(without_removed_knob)] = None
     """Knob that was changed; `own`: the user's plan; `default`: the container's, measured first where that is another
-    one; `earlier`: the plan that won on processors like this one."""
+    one; `earlier`, before 0.30.6: the plan that won on processors like this one."""
     predicted_epoch_s: Seconds | None = None
     step_s: Seconds | None = None
     samples_per_s: Rate | None = None

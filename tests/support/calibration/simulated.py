@@ -129,8 +129,6 @@ class Simulated:
         disturbed = self.disturbed(self.clock)
         self.part = (order.samples or 128) / 128
         warm = self._warm_up(plan, order.warm_up)
-        for _ in range(order.settle):
-            self._step(plan)
         seconds: list[float] = []
         while len(seconds) < order.steps and not sum(seconds) >= (order.most_s or math.inf):
             seconds.append(self._step(plan))

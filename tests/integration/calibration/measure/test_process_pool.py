@@ -89,7 +89,7 @@ def lab(make: Make) -> ProcessPool:
 def test_as_many_steps_are_measured_as_asked_for(lab: ProcessPool) -> None:
     """A tuner that tests nothing finds anything: each answer has exactly the steps of its question, warm-up apart."""
     for steps, warm in ((1, 2), (5, 0), (3, 0)):
-        measured = lab.measure(Measure(plan=OWN, steps=steps, settle=1, warm_up=2))
+        measured = lab.measure(Measure(plan=OWN, steps=steps, warm_up=2))
         assert (len(measured.seconds), len(measured.warm)) == (steps, warm)
         assert all(second > 0 for second in measured.seconds)
         assert 0 < measured.fetch_s < sum(measured.seconds)
@@ -112,16 +112,16 @@ def test_memory_evaluation_and_gradients_are_answered(lab: ProcessPool) -> None:
 def test_only_settings_need_processes_of_their_own(lab: ProcessPool) -> None:
     """Plans of one setting share a process; of two, they have one each; `isolate` and `restart` end what they say."""
     for plan in (OWN, replace(OWN, memory_format="channels_last"), replace(OWN, threads=2)):
-        lab.measure(Measure(plan=plan, steps=1, settle=0, warm_up=1))
+        lab.measure(Measure(plan=plan, steps=1, warm_up=1))
     (first,) = processes()
-    lab.measure(Measure(plan=OTHER, steps=1, settle=0, warm_up=1))
+    lab.measure(Measure(plan=OTHER, steps=1, warm_up=1))
     assert len(processes()) == 2
     lab.isolate(OWN)
     assert processes() == [first]
-    assert lab.measure(Measure(plan=OWN, steps=1, settle=0, warm_up=1)).warm != ()  # it has forgotten what was warm
+    assert lab.measure(Measure(plan=OWN, steps=1, warm_up=1)).warm != ()  # it has forgotten what was warm
     lab.restart(OWN)
     assert processes() == []
-    assert lab.measure(Measure(plan=OWN, steps=1, settle=0, warm_up=1)).warm != ()
+    assert lab.measure(Measure(plan=OWN, steps=1, warm_up=1)).warm != ()
     assert processes() != [first]
 
 
@@ -131,14 +131,14 @@ def test_only_settings_need_processes_of_their_own(lab: ProcessPool) -> None:
 def test_a_killed_process_is_lost_and_the_next_question_gets_a_new_one(make: Make) -> None:
     """SIGKILL amid a measurement costs that measurement."""
     lab, tick = make()
-    lab.measure(Measure(plan=OWN, steps=1, settle=0, warm_up=1))
+    lab.measure(Measure(plan=OWN, steps=1, warm_up=1))
     (first,) = processes()
     tick.act = first.kill
     with pytest.raises(WorkerLost, match=r"killed \(SIGKILL\)") as caught:
-        lab.measure(Measure(plan=OWN, steps=ENDLESS, settle=0, warm_up=1))
+        lab.measure(Measure(plan=OWN, steps=ENDLESS, warm_up=1))
     assert not caught.value.memory
     assert processes() == []
-    measured = lab.measure(Measure(plan=OWN, steps=2, settle=0, warm_up=1))
+    measured = lab.measure(Measure(plan=OWN, steps=2, warm_up=1))
     assert (len(measured.seconds), len(measured.warm)) == (2, 1)
     assert processes() != [first]
 
@@ -146,7 +146,7 @@ def test_a_killed_process_is_lost_and_the_next_question_gets_a_new_one(make: Mak
 def test_a_stopped_process_is_ended_at_the_limit(make: Make) -> None:
     """One that cannot even hear SIGTERM is gone, and the next question is answered once there is time again."""
     lab, tick = make()
-    lab.measure(Measure(plan=OWN, steps=1, settle=0, warm_up=1))
+    lab.measure(Measure(plan=OWN, steps=1, warm_up=1))
     (process,) = processes()
 
     def stop() -> None:
@@ -155,10 +155,10 @@ def test_a_stopped_process_is_ended_at_the_limit(make: Make) -> None:
 
     tick.act = stop
     with pytest.raises(WorkerLost, match="did not answer in time"):
-        lab.measure(Measure(plan=OWN, steps=ENDLESS, settle=0, warm_up=1))
+        lab.measure(Measure(plan=OWN, steps=ENDLESS, warm_up=1))
     assert not process.is_running()
     lab.limit(float("inf"))
-    assert len(lab.measure(Measure(plan=OWN, steps=1, settle=0, warm_up=1)).seconds) == 1
+    assert len(lab.measure(Measure(plan=OWN, steps=1, warm_up=1)).seconds) == 1
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_process_that_does_not_start_is_lost(
     monkeypatch.setattr(module, "START_LIMIT", limit)
     lab, _ = make(environment=with_module(tmp_path / "modules", "torch", torch))
     with pytest.raises(WorkerLost, match=re.escape(reason)):
-        lab.measure(Measure(plan=OWN, steps=1, settle=0, warm_up=1))
+        lab.measure(Measure(plan=OWN, steps=1, warm_up=1))
     assert processes() == []
 
 
@@ -217,11 +217,11 @@ def test_a_plan_that_does_not_run_costs_no_process(make: Make, tmp_path: Path) -
     """The error's first line is the reason, and the process goes on to answer."""
     environment = picky(tmp_path, "raise RuntimeError('no bfloat16 here\\nand a long story')")
     lab, _ = make(replace(SPEC, model="picky"), environment)
-    assert not lab.measure(Measure(plan=OWN, steps=1, settle=0, warm_up=1)).batch_statistics
+    assert not lab.measure(Measure(plan=OWN, steps=1, warm_up=1)).batch_statistics
     (process,) = processes()
     with pytest.raises(PlanFailed, match=r"^RuntimeError: no bfloat16 here$"):
-        lab.measure(Measure(plan=BFLOAT16, steps=1, settle=0, warm_up=1))
-    assert len(lab.measure(Measure(plan=OWN, steps=2, settle=0, warm_up=1)).seconds) == 2
+        lab.measure(Measure(plan=BFLOAT16, steps=1, warm_up=1))
+    assert len(lab.measure(Measure(plan=OWN, steps=2, warm_up=1)).seconds) == 2
     assert processes() == [process]
 
 
@@ -237,9 +237,9 @@ def test_a_crash_is_lost_with_its_last_words(
 ) -> None:
     """Torch's refusal of memory is told from other errors, as a kill of the kernel's is: a smaller plan may do."""
     lab, _ = make(replace(SPEC, model="picky"), picky(tmp_path, statement))
-    lab.measure(Measure(plan=OWN, steps=1, settle=0, warm_up=1))
+    lab.measure(Measure(plan=OWN, steps=1, warm_up=1))
     with pytest.raises(WorkerLost, match=reason) as caught:
-        lab.measure(Measure(plan=BFLOAT16, steps=1, settle=0, warm_up=1))
+        lab.measure(Measure(plan=BFLOAT16, steps=1, warm_up=1))
     assert caught.value.memory is memory
     assert processes() == []
 
@@ -254,7 +254,7 @@ def test_an_answer_that_cannot_be_written_is_not_waited_for(make: Make) -> None:
 
     tick.act = forbid
     with pytest.raises(WorkerLost, match="exited with code 1"):
-        lab.measure(Measure(plan=OWN, steps=1, settle=0, warm_up=1))
+        lab.measure(Measure(plan=OWN, steps=1, warm_up=1))
     assert processes() == []
 
 
@@ -279,7 +279,7 @@ def test_leaving_ends_every_process(lab: ProcessPool) -> None:
     others = psutil.Process().children(recursive=True)  # Python's own resource tracker, when tests have used loaders
     with lab:
         lab.measure(Measure(plan=replace(OWN, loader_workers=1, prefetch_factor=2), steps=1, warm_up=1))
-        lab.measure(Measure(plan=OTHER, steps=1, settle=0, warm_up=1))
+        lab.measure(Measure(plan=OTHER, steps=1, warm_up=1))
         family = [process for process in psutil.Process().children(recursive=True) if process not in others]
         assert len(family) >= 3
     # All are killed by then; the kernel takes a moment to take back their memory.
@@ -295,10 +295,10 @@ def test_what_the_tick_raises_ends_everything(make: Make) -> None:
         raise Cancelled("cancelled by its user")
 
     with pytest.raises(Cancelled, match="by its user"), lab:
-        lab.measure(Measure(plan=OWN, steps=1, settle=0, warm_up=1))
-        lab.measure(Measure(plan=OTHER, steps=1, settle=0, warm_up=1))
+        lab.measure(Measure(plan=OWN, steps=1, warm_up=1))
+        lab.measure(Measure(plan=OTHER, steps=1, warm_up=1))
         tick.act = cancel
-        lab.measure(Measure(plan=OWN, steps=ENDLESS, settle=0, warm_up=1))
+        lab.measure(Measure(plan=OWN, steps=ENDLESS, warm_up=1))
     assert processes() == []
 
 

@@ -76,7 +76,7 @@ def quota(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Quota:
 
 def test_everything_is_timed_as_the_quota_grants_it(bench: Benchmarker, quota: Quota) -> None:
     """A second of CPU time takes 1,000 s: of steps, warm or not, a validation, a probe, a reference workload."""
-    measured = bench.measure(Measure(plan=OWN, steps=3, settle=0, warm_up=2))
+    measured = bench.measure(Measure(plan=OWN, steps=3, warm_up=2))
     assert measured.seconds == pytest.approx([1000.0] * 3, rel=1e-3)
     assert measured.warm == pytest.approx([1000.0] * 2, rel=1e-3)
     assert measured.period_s == quota.period_s
@@ -89,7 +89,7 @@ def test_everything_is_timed_as_the_quota_grants_it(bench: Benchmarker, quota: Q
 def test_without_a_quota_no_period_is_told(bench: Benchmarker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wall time is all that counts."""
     monkeypatch.setattr(benchmark, "binding_quota", lambda: None)
-    assert bench.measure(Measure(plan=OWN, steps=1, settle=0, warm_up=0)).period_s is None
+    assert bench.measure(Measure(plan=OWN, steps=1, warm_up=0)).period_s is None
 
 
 # --- candidates
@@ -130,22 +130,22 @@ def test_candidates_see_the_batches_of_training(noise: PreparedDataset) -> None:
 
 @pytest.mark.parametrize("steps", [1, 2, 7])
 def test_as_many_steps_are_timed_as_asked_for(bench: Benchmarker, steps: int) -> None:
-    """Neither warming up nor settling is counted among them; both are trained all the same."""
-    measured = bench.measure(Measure(plan=OWN, steps=steps, settle=2, warm_up=3))
+    """Warming up is not counted among them, and trained all the same."""
+    measured = bench.measure(Measure(plan=OWN, steps=steps, warm_up=3))
     assert 0 < measured.once_s < sum(measured.seconds)
     assert (len(measured.seconds), len(measured.warm)) == (steps, 3)
     assert all(second > 0 for second in (*measured.seconds, *measured.warm))
     assert 0 < measured.fetch_s < sum(measured.seconds)
     assert measured.peak_bytes > 0
-    assert trained(bench) == {OWN: steps + 5}
+    assert trained(bench) == {OWN: steps + 3}
 
 
 def test_what_is_warm_is_not_warmed_up_again(bench: Benchmarker) -> None:
     """The second block of a plan goes on where the first ended, with its model and its batches, until it is cleared."""
-    bench.measure(Measure(plan=OWN, steps=2, settle=0, warm_up=3))
-    again = bench.measure(Measure(plan=OWN, steps=2, settle=1, warm_up=3))
+    bench.measure(Measure(plan=OWN, steps=2, warm_up=3))
+    again = bench.measure(Measure(plan=OWN, steps=2, warm_up=3))
     assert again.warm == ()
-    assert trained(bench) == {OWN: 8}
+    assert trained(bench) == {OWN: 7}
     bench.clear()
     assert trained(bench) == {}
 
@@ -155,11 +155,11 @@ def test_the_least_recently_used_plan_makes_room(bench: Benchmarker) -> None:
     tuned = [replace(OWN, eval_batch=size) for size in (1, 2, 3)]
     for challenger in tuned:
         for plan in (OWN, challenger):
-            bench.measure(Measure(plan=plan, steps=1, settle=0, warm_up=1))
+            bench.measure(Measure(plan=plan, steps=1, warm_up=1))
             assert len(trained(bench)) <= AT_ONCE
     assert list(trained(bench)) == [OWN, tuned[-1]]
     assert trained(bench)[OWN] == 4
-    assert bench.measure(Measure(plan=tuned[0], steps=1, settle=0, warm_up=1)).warm != ()
+    assert bench.measure(Measure(plan=tuned[0], steps=1, warm_up=1)).warm != ()
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -183,7 +183,7 @@ def test_the_gauge_runs_on_the_threads_of_the_plan(
 
 def test_a_probe_trains_on_one_micro_batch(bench: Benchmarker) -> None:
     """It forgets what was warm, whose memory would count, and leaves nothing behind."""
-    bench.measure(Measure(plan=OWN, steps=1, settle=0, warm_up=1))
+    bench.measure(Measure(plan=OWN, steps=1, warm_up=1))
     probed = bench.probe(replace(OWN, micro_batch=2))
     assert probed.peak_bytes > 0
     assert probed.seconds > 0
@@ -192,7 +192,7 @@ def test_a_probe_trains_on_one_micro_batch(bench: Benchmarker) -> None:
 
 def test_an_evaluation_is_timed_without_training(bench: Benchmarker, noise: PreparedDataset) -> None:
     """On as many samples as there are at most, with the model of a plan that may be warm, which does not learn."""
-    bench.measure(Measure(plan=OWN, steps=1, settle=0, warm_up=1))
+    bench.measure(Measure(plan=OWN, steps=1, warm_up=1))
     model = bench._candidates[OWN, SPEC.batch_size].step.model
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     for samples in (1, 20, 10_000):

@@ -56,7 +56,7 @@ class Crowded(Simulated):
 class Slowing(Crowded):
     """A laboratory whose neighbour takes more of the processors once the first plan was measured, and never evenly."""
 
-    noise: float = 0.3
+    noise: float = 0.1
     later: float = 2.0
     """How many times as long a step takes then."""
 

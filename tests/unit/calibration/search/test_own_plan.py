@@ -8,11 +8,10 @@ from support.calibration.simulated import MIB, OWN, Memoryless, Simulated, even,
 from calibration.measure.backend import WorkerLost
 from calibration.races.outpacing import HOPELESS
 from calibration.result import CalibrationResult, Trial
-from calibration.search.own_plan import OWN_SECONDS
+from calibration.search.own_plan import OWN_SECONDS, plain_plan
 from calibration.search.search import search
 from calibration.space import Space
 from calibration.task import Task
-from calibration.worth.earlier import plain_plan
 from preflight.contract.plan import Plan
 from preflight.contract.verdicts import TrialKnob
 
