@@ -1,4 +1,4 @@
-"""The command: record cells, or print the table of each mechanism's worth."""
+"""The command: record cells, print the table of each mechanism's worth, confirm what stays by real pairs."""
 
 import argparse
 import itertools
@@ -7,14 +7,16 @@ import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
-from calibration.result import CalibrationResult
 from calibration.task import Task
 from tools.ablation.mechanisms import MECHANISMS, Mechanism, together
-from tools.ablation.record import CELLS, MANY_THREADS, record
+from tools.ablation.pairs import measure as measure_pairs
+from tools.ablation.record import MANY_THREADS, record
 from tools.ablation.recording import Recording, load
 from tools.ablation.replay import epoch_seconds, replayed, task_of
+from tools.bench.lines import Deadline, add_minutes
 from tools.bench.record import Record, start
 
 EPOCHS: Final = {"short": 1, "long": 30}
@@ -39,9 +41,15 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("record").add_argument("filters", nargs="*")
     commands.add_parser("table").add_argument("--seeds", type=int, default=20)
+    real = commands.add_parser("pairs")
+    real.add_argument("checkout", type=Path, help="of the former version, installed into its .venv")
+    real.add_argument("--pairs", type=int, default=5, help="of each cell, those of earlier calls included")
+    add_minutes(real)
     asked = parser.parse_args()
     if asked.command == "record":
         record(asked.filters)
+    elif asked.command == "pairs":
+        measure_pairs(asked.checkout, asked.pairs, Deadline.after(asked.minutes))
     else:
         table(asked.seeds)
 
@@ -53,14 +61,13 @@ def table(seeds: int) -> None:
         raise SystemExit("no cell is recorded; run `python -m tools.ablation record`")
     result = start("ablation", "python -m tools.ablation table", "nothing: times are those of the recordings")
     result.head("without", "what it does", "median", "most", "in the cell", "prediction off by", "verdict")
-    found = _earlier(recordings)
-    whole = _scores(recordings, None, seeds, found)
+    whole = _scores(recordings, None, seeds)
     going = []
     for name, mechanism in MECHANISMS.items():
-        most = _add_row(result, name, mechanism, whole, _scores(recordings, mechanism, seeds, found))
+        most = _add_row(result, name, mechanism, whole, _scores(recordings, mechanism, seeds))
         going += [mechanism] if most < COUNTS and not mechanism.stays else []
     if going:
-        _add_row(result, "these", together(going), whole, _scores(recordings, together(going), seeds, found))
+        _add_row(result, "these", together(going), whole, _scores(recordings, together(going), seeds))
     result.write()
 
 
@@ -79,31 +86,16 @@ def _add_row(
     return costs[worst]
 
 
-def _earlier(recordings: Sequence[Recording]) -> Mapping[str, CalibrationResult]:
-    """Return the result of a first calibration in each cell."""
-    return {one.cell: replayed(one, task_of(one, EPOCHS["long"]), 0) for one in recordings}
-
-
-def _nearest(cell: str, found: Mapping[str, CalibrationResult]) -> tuple[CalibrationResult, ...]:
-    """Return the results of the other cells, those of the same network first, as a cache of plans does."""
-    networks = {one.name: one.workload for one in CELLS}
-    others = sorted(found, key=lambda other: networks[other] != networks[cell])
-    return tuple(found[other] for other in others if other != cell)
-
-
-def _scores(
-    recordings: Sequence[Recording], without: Mechanism | None, seeds: int, found: Mapping[str, CalibrationResult]
-) -> dict[str, Score]:
+def _scores(recordings: Sequence[Recording], without: Mechanism | None, seeds: int) -> dict[str, Score]:
     """Return the score of each cell: short and long trainings, with the container's default and far more threads."""
     scores = {}
     with without.turned_off() if without else nullcontext():
         for recording in recordings:
             own = recording.plans[0].plan
-            earlier = _nearest(recording.cell, found)
             for (kind, epochs), threads in itertools.product(EPOCHS.items(), (own.threads, MANY_THREADS)):
-                task = replace(task_of(recording, epochs, replace(own, threads=threads)), earlier=earlier)
+                task = task_of(recording, epochs, replace(own, threads=threads))
                 name = f"{recording.cell}, {kind}{'' if threads == own.threads else f', {threads} threads asked'}"
-                scores[name] = _score(recording, without.task(task) if without else task, seeds)
+                scores[name] = _score(recording, task, seeds)
     return scores
 
 

@@ -51,6 +51,7 @@ ELSEWHERE: Final = {
     "containers": "make containers", "listing": "python -m tools.bench.listing",
     "calibration-cold": "python -m tools.bench.cold", "predict": "python -m tools.bench.predict",
     "finetune": "PYTHONPATH=tests python -m tools.bench.finetune", "data-import": "python -m tools.bench.data_import",
+    "ablation-pairs": "python -m tools.ablation pairs",
     "data-page": "python -m tools.bench.data_page", "packing": "python -m tools.bench.packing",
 }  # fmt: skip
 
