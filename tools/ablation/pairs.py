@@ -5,14 +5,13 @@ The training for which a search chooses its plan is that of the recording, under
 
 import shutil
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass
 
-from preflight.contract.plan import PLAN
+from preflight.contract.plan import Plan
 from tools.ablation.record import CELLS
 from tools.ablation.recording import Recording, load
 from tools.ablation.replay import epoch_seconds
@@ -49,7 +48,7 @@ class Searched:
     """What `preflight calibrate --json` prints of a search."""
 
     calibration_seconds: float
-    plan: Mapping[str, str | int | bool | None]
+    plan: Plan
 
 
 PAIR: Final = TypeAdapter(Pair)
@@ -87,10 +86,10 @@ def _seconds(recording: Recording, cell: Cell, box: Container, place: Place, roo
     ]  # fmt: skip
     environment = dict(place.environment(name))
     environment["PYTHONPATH"] = environment["PYTHONPATH"].replace(str(ROOT), str(root))
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, timeout=LIMIT, check=True)
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=LIMIT, check=True)
     shutil.rmtree(place.directory / name)
     found = SEARCHED.validate_json(done.stdout)
-    return found.calibration_seconds + EPOCHS * epoch_seconds(recording, PLAN.validate_python(found.plan))
+    return found.calibration_seconds + EPOCHS * epoch_seconds(recording, found.plan)
 
 
 def _print_table(record: Record) -> None:
