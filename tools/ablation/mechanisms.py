@@ -63,6 +63,11 @@ MECHANISMS: Final[Mapping[str, Mechanism]] = {
         what="no more is spent than was gained, or than 3 % or 2 s",
         off=[("calibration.search.sweep.is_affordable", lambda *_: True)],
     ),
+    "more pairs": Mechanism(
+        what="a race that leaves a gain open goes on for as many pairs",
+        off=[("calibration.races.racing.is_clear", lambda _: True)],
+        stays="at 0.25 CPU, which no recording has, a training kept float32 without it",
+    ),
     "slower plans are dropped": Mechanism(
         what="a race ends early where the plan is clearly slower",
         off=[("calibration.races.racing.DROP_BELOW", 0.0)],

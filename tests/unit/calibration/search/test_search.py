@@ -421,6 +421,20 @@ def test_only_a_much_slower_plan_is_dropped_early(ratio: float, verdict: str, pa
     assert lab.blocks(TCMALLOC) == pairs
 
 
+def test_a_gain_that_two_pairs_leave_open_is_raced_on() -> None:
+    """Of one step each, 2x and 1.05x: two pairs more prove it, which would take a fresh process otherwise."""
+
+    def speed(plan: Plan) -> float:
+        return 0.06 if plan.precision == "bfloat16" else 0.063 if lab.blocks(OWN) == 2 else 0.12
+
+    lab = Simulated(speed, statistics=False, sample=lambda _: 0.0)
+    finding = found(lab, replace(only("precision"), epochs=1, steps_per_epoch=200))
+    bfloat16 = replace(OWN, precision="bfloat16")
+    assert (finding.plan, lab.renewed) == (bfloat16, [])
+    assert finding.confirmation is not None
+    assert (finding.confirmation.pairs, finding.confirmation.proven) == (4, True)
+
+
 @pytest.mark.parametrize(
     ("knob", "field", "value", "least"),
     [("allocator", "allocator", "tcmalloc", LIKELY), ("threads", "threads", 1, LIKELY), ("interop", "interop", 2, GAIN),
