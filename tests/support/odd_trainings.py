@@ -133,6 +133,26 @@ def new_optimizers() -> None:
         vars(time)["time"] = lambda now=now: now - 3600
 
 
+def noisy_step(optimizer: torch.optim.SGD) -> None:
+    """Make a step, and add noise to the weights."""
+    torch.optim.SGD.step(optimizer)
+    with torch.no_grad():
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter += 1e-4 * torch.randn_like(parameter)
+
+
+def own_optimizer() -> None:
+    """Train with a class whose step calls that of its base, after a plain one was made: torch hooks both."""
+    model = network()
+    torch.optim.SGD(model.parameters(), 0.01)
+    optimizer = type("Noisy", (torch.optim.SGD,), {"step": noisy_step})(model.parameters(), 0.01)
+    for batch in islice(batches(60), 30):
+        loss_of(model, batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 def killed() -> None:
     accumulation()
     os._exit(9)
@@ -152,7 +172,7 @@ CASES: dict[str, Callable[[], None]] = {
     each.__name__: each
     for each in (
         two_optimizers, accumulation, closures, own_threads, tiny_steps, forked_loader, spawned_loader, scripted,
-        ranks, new_optimizers, killed,
+        ranks, new_optimizers, own_optimizer, killed,
     )
 }  # fmt: skip
 

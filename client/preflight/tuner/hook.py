@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import sys
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -34,7 +34,7 @@ class TrainingHook:
         self.options = Options.read(folder / "options.json")
         self.imported = Imported.look()
         self._training: Training | None = None
-        self.handle: torch.utils.hooks.RemovableHandle | None = None
+        self.handles: Sequence[torch.utils.hooks.RemovableHandle] = ()
         self.forget()
 
     def forget(self) -> None:
@@ -46,14 +46,24 @@ class TrainingHook:
         self._lead_alive: Callable[[], object] = lambda: self
         self._calls: dict[int, int] = {}
         self._silent = 0
+        self._has_begun = False
         self._clock = LapClock()
         self._training = None
         self._is_off = False
 
-    def on_step(self, optimizer: "torch.optim.Optimizer", args: object, kwargs: object) -> None:  # noqa: ARG002 - torch's
+    def before_step(self, optimizer: "torch.optim.Optimizer") -> None:
+        """Note that a step begins."""
+        if id(optimizer) == self._lead:
+            self._has_begun = True
+
+    def on_step(self, optimizer: "torch.optim.Optimizer") -> None:
         """Count a step."""
-        if id(optimizer) != self._lead and not self._takes(optimizer):
+        if id(optimizer) != self._lead:
+            if not self._takes(optimizer):
+                return
+        elif not self._has_begun:  # it called the step of its base class, which was counted
             return
+        self._has_begun = False
         lap = self._clock.tick()
         if lap is not None and self._training is not None:
             try:
@@ -74,8 +84,8 @@ class TrainingHook:
     def leave(self) -> None:
         """End the tuning, with the script's own threads: another tuner follows."""
         self.finish()
-        if self.handle is not None:
-            self.handle.remove()
+        for handle in self.handles:
+            handle.remove()
         if self._training is not None:
             self._training.leave()
         self._training = None
@@ -122,19 +132,23 @@ class TrainingHook:
 def install(folder: Path, variables: Mapping[str, str]) -> TrainingHook:
     """Join the tuning to all optimizers of this process; torch has been imported."""
     from torch.compiler import is_compiling
-    from torch.optim.optimizer import register_optimizer_step_post_hook
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
     hook = TrainingHook(folder, variables)
     interop = hook.options.interop
     if interop is not None:
         _set_interop(interop, hook.imported.interop)
-    on_step = hook.on_step
+    before, after = hook.before_step, hook.on_step
 
-    def after_step(optimizer: "torch.optim.Optimizer", args: object, kwargs: object) -> None:
+    def before_step(optimizer: "torch.optim.Optimizer", args: object, kwargs: object) -> None:  # noqa: ARG001 - torch's
+        if not is_compiling():
+            before(optimizer)
+
+    def after_step(optimizer: "torch.optim.Optimizer", args: object, kwargs: object) -> None:  # noqa: ARG001 - torch's
         if not is_compiling():  # a step inside torch.compile: nothing may be timed while it is traced
-            on_step(optimizer, args, kwargs)
+            after(optimizer)
 
-    hook.handle = register_optimizer_step_post_hook(after_step)
+    hook.handles = register_optimizer_step_pre_hook(before_step), register_optimizer_step_post_hook(after_step)
     os.register_at_fork(after_in_child=hook.forget)
     atexit.register(hook.finish)
     return hook

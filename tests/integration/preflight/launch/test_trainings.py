@@ -78,6 +78,7 @@ def test_steps_are_counted_by_the_optimizer_that_steps_most_seldom(odd: tuple[st
     assert loader["steps"] == 32
     workload = TypeAdapter(dict[str, object]).validate_python(part(found, "forked_loader", "start")["workload"])
     assert (workload["batch"], workload["workers"]) == (16, 1)
+    assert part(found, "own_optimizer", "summary")["steps"] == 30
     summary = part(found, "new_optimizers", "summary")
     assert summary["steps"] == 600
     assert 0 < TypeAdapter(float).validate_python(summary["seconds"]) < 600
@@ -112,12 +113,15 @@ from preflight.tuner.laps import LapClock
 clock = LapClock()
 class Optimizer: pass
 hook = TrainingHook.__new__(TrainingHook)
-hook._clock, hook._training, hook._is_off, hook._silent = clock, None, False, 0
+hook._clock, hook._training, hook._is_off, hook._silent, hook._has_begun = clock, None, False, 0, False
 optimizer = Optimizer()
 hook._lead = id(optimizer)
-for _ in range(20_000): hook.on_step(optimizer, (), {})
+def step():
+    hook.before_step(optimizer)
+    hook.on_step(optimizer)
+for _ in range(20_000): step()
 began = time.process_time()
-for _ in range(100_000): hook.on_step(optimizer, (), {})
+for _ in range(100_000): step()
 print((time.process_time() - began) / 100_000)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
