@@ -99,7 +99,7 @@ class History:
         self._libraries = libraries
         self._container = f"{resources.cores} {resources.quota} {resources.memory_bytes >> 20} {os.uname().machine}"
         self._quota = resources.quota
-        digest = hashlib.sha256("\0".join([str(Path.cwd()), *program_of(command)]).encode()).hexdigest()[:24]
+        digest = hashlib.sha256(os.fsencode("\0".join([str(Path.cwd()), *program_of(command)]))).hexdigest()[:24]
         self._program = folder / f"program-{digest}"
         self._workload = Workload()
         with suppress(OSError):

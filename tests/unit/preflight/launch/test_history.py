@@ -1,6 +1,7 @@
 """What is tried at the starts of a workload, and what of it stays."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -158,3 +159,13 @@ def test_the_program_is_the_command_up_to_its_script(tmp_path: Path) -> None:
     assert program_of(["python", "-m", "train", "--rate", "1"]) == ["python", "-m", "train"]
     assert program_of(["python", "-c", 500 * "pass;"]) == ["python", "-c", 500 * "pass;"]
     assert program_of(["lightning", "fit", "--rate", "1"]) == ["lightning", "fit", "--rate", "1"]
+
+
+def test_a_script_whose_name_is_not_utf_8_is_learned(starts: Starts) -> None:
+    command = ["python", os.fsdecode(b"train\xff.py")]
+
+    def opened() -> History:
+        return History(starts.folder, command, RESOURCES, (starts.folder.parent / "lib",))
+
+    opened().learn(Start(), ran(0.1), 0)
+    assert opened().choose({}).trial is not None
