@@ -16,6 +16,8 @@ MAX_COMMAS: Final = 2 * MAX_PICTURES
 """Most commas of a JSON body; base64 has none. Millions of small values would take 30 times their bytes in memory."""
 BOUNDARY: Final = re.compile(r';\s*boundary\s*=\s*(?:"([^"]+)"|([^\s;"]+))', re.IGNORECASE)
 """The boundary in a content type; it has no quotes itself (RFC 2046, 5.1.1)."""
+PICTURE: Final = re.compile(rb'filename|content-type|name="?images?(?:"|$|\r|;)', re.IGNORECASE)
+"""In the head of a form's part that is a picture; others are fields, as a page adds them to a form."""
 PICTURE_TYPES: Final = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp", "application/octet-stream")
 BODY: Final[Mapping[str, JsonValue]] = {
     "requestBody": {
@@ -103,7 +105,7 @@ def _from_json(body: bytes) -> list[bytes]:
 
 
 def _from_multipart(content_type: str, body: bytes) -> list[bytes]:
-    """Return the contents of the parts of a form (RFC 7578), in order."""
+    """Return the pictures in the parts of a form (RFC 7578), in order."""
     found = BOUNDARY.search(content_type)
     if found is None:
         raise ApiError(422, "invalid_config", "content-type names no boundary of the parts; add it", "content-type")
@@ -113,4 +115,5 @@ def _from_multipart(content_type: str, body: bytes) -> list[bytes]:
     parts = body.split(delimiter)
     if len(parts) < 2 or not parts[-1].startswith(b"--"):
         raise ApiError(422, "invalid_config", "the form ends before its last boundary; send it whole", "images")
-    return [part.partition(b"\r\n\r\n")[2] for part in parts[1:-1]]
+    split = [part.partition(b"\r\n\r\n") for part in parts[1:-1]]
+    return [content for head, _, content in split if PICTURE.search(head)]

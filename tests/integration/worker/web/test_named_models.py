@@ -93,6 +93,11 @@ def test_a_model_is_promoted_asked_and_rolled_back(service: Service, hashes: lis
     kind = {"content-type": 'multipart/form-data; boundary="xyz"'}
     found = objects(service.ask("POST", PREDICT, form + b"--xyz--\r\n", kind)["predictions"])
     assert [one["class"] for one in found] == [answer["class"]] * 3
+    field = b'--xyz\r\nContent-Disposition: form-data; name="note"\r\n\r\nmine\r\n'
+    found = objects(service.ask("POST", PREDICT, field + form + b"--xyz--\r\n", kind)["predictions"])
+    assert [one["class"] for one in found] == [answer["class"]] * 3
+    refused = service.ask("POST", PREDICT, field + b"--xyz--\r\n", kind)
+    assert (refused.status, "has 0 pictures" in str(refused["message"])) == (422, True)
 
     (current,) = objects([promote(service, "b", by="me", why="better")["current"]])
     assert current["job_id"] == "b"
@@ -107,7 +112,7 @@ def test_a_model_is_promoted_asked_and_rolled_back(service: Service, hashes: lis
     assert [(one["by"], one["why"]) for one in history][1] == ("me", "better")
     metrics = service.ask("GET", "/metrics").body.decode()
     assert f'preflight_predict_labels_total{{alias="production",label="{answer["class"]}"}}' in metrics
-    assert 'preflight_predict_requests_total{alias="production",status="200"} 5.0' in metrics
+    assert 'preflight_predict_requests_total{alias="production",status="200"} 6.0' in metrics
     assert "preflight_predict_seconds_bucket" in metrics
     assert service.ask("DELETE", f"/v1/models/production@{hashes[0]}").status == 422  # in use
     assert service.ask("DELETE", "/v1/models/production").status == 204
