@@ -12,12 +12,11 @@ import socket
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final, Literal, Protocol
 
-import h11
-from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from worker.web.auth import is_upload
+from worker.web.auth import is_upload as is_upload_path
 
 MAX_CONNECTIONS: Final = 2048
 """Most connections; fewer where the limit on open files is lower."""
@@ -25,8 +24,13 @@ RESERVED_FILES: Final = 128
 """Open files in addition to these connections: Redis, log, interpreter."""
 BODY_PATHS: Final = "/v1/"
 """Part of the paths to which bodies are posted; a proxy may have put something before it."""
-JSON_HEADERS: Final = ((b"content-type", b"application/json"), (b"x-content-type-options", b"nosniff"),
-                      (b"connection", b"close"))  # fmt: skip
+MAX_HEAD_BYTES: Final = 32 << 10
+"""Most bytes of a request's line and headers, as nginx's default; cookies of load balancers have 16 KiB."""
+MAX_AHEAD: Final = 32
+"""Most requests that a client sends ahead of their answers."""
+PROBLEM_HEADERS: Final = b"content-type: application/json\r\nx-content-type-options: nosniff\r\nconnection: close\r\n"
+Coming = Literal["nothing", "head", "body", "whole"]
+"""What has come of a request."""
 MAX_RECEIVED: Final = 24 << 20
 """Bytes of requests that are not answered; pictures have up to 16 MiB of it."""
 MAX_UNSENT: Final = 16 << 20
@@ -128,7 +132,7 @@ class Limits:
     """Time after which such a client gives way to a new connection, before idle ones do."""
 
 
-class BoundedProtocol(H11Protocol):
+class BoundedProtocol(HttpToolsProtocol):
     """A connection with timeouts for its request and its response.
 
     A new connection beyond the limit replaces one whose client does not read, or the longest idle one; it is refused
@@ -141,6 +145,14 @@ class BoundedProtocol(H11Protocol):
     """Bytes of a request that is not answered yet, and of those behind it."""
     unread_since: float | None = None
     """Loop time since which the client does not read; None while it does."""
+    _coming: Coming = "nothing"
+    """What has come of the last request."""
+    _head_bytes: int = 0
+    """Bytes of its head so far."""
+    _unanswered: int = 0
+    """Requests whose head has come and whose answer is not complete."""
+    _is_broken: bool = False
+    """Whether invalid HTTP came behind a request; nothing more is read."""
     _idle_since: float | None = None
     """Loop time since which a whole request is awaited; None while a request is answered."""
     _is_kept_alive: bool = False
@@ -162,28 +174,57 @@ class BoundedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle received bytes."""
-        is_upload = self._is_upload()
+        if self._is_broken:
+            return
+        is_upload = self._coming == "body" and self.scope["method"] == "POST" and is_upload_path(self.scope["path"])
         if self._is_kept_alive or is_upload:  # the next request begins, and so does its timeout, or an upload continues
             self._cancel_timer()
         # Of an upload little is held: uvicorn stops reading until its route has written what came.
         self._hold(len(self.cycle.body) + len(data) if is_upload else self.received + len(data))
         if self.transport.is_closing():  # this connection held too much and was dropped
             return
+        if self._coming in ("nothing", "head"):
+            self._head_bytes += len(data)
         super().data_received(data)
-        has_request = self.conn.their_state in (h11.SEND_BODY, h11.DONE)
+        if self.transport.is_closing():
+            return
+        if self._coming == "head" and self._head_bytes > MAX_HEAD_BYTES:
+            self.send_400_response(f"the request's head is longer than {MAX_HEAD_BYTES} bytes")
+            return
+        has_request = self._coming in ("body", "whole")
         if has_request and (self.scope["method"] != "POST" or BODY_PATHS not in self.scope["path"]):
-            self.cycle.body = self.cycle.body[:0]  # nobody reads it
+            self.cycle.body.clear()  # nobody reads it
+        if self._coming == "nothing":  # a body that ended after its answer
+            self._hold(0)
         self._update_timer()
 
-    def _is_upload(self) -> bool:
-        """Whether the body of an upload is coming."""
-        is_posted = self.conn.their_state is h11.SEND_BODY and self.scope["method"] == "POST"
-        return is_posted and is_upload(self.scope["path"])
+    def on_message_begin(self) -> None:
+        """Note that a request begins."""
+        self._coming = "head"
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Begin to answer, unless too many requests came ahead of their answers."""
+        if self._unanswered >= MAX_AHEAD:
+            self.transport.abort()
+            return
+        super().on_headers_complete()  # which raises where the address is invalid
+        self._coming, self._head_bytes = "body", 0
+        self._unanswered += 1
+
+    def on_message_complete(self) -> None:
+        """Note that the request is whole; it may be answered already."""
+        self._coming = "nothing" if self.cycle.response_complete else "whole"
+        super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """Await the next request."""
-        self.cycle.body = self.cycle.body[:0]  # what came before the answer is kept with the connection otherwise
-        self._hold(len(self.conn.trailing_data[0]))
+        self._unanswered -= 1
+        if not self._unanswered:
+            self.cycle.body.clear()  # what came before the answer is kept with the connection otherwise
+            self._coming = "nothing" if self._coming == "whole" else self._coming
+        if self._coming == "nothing":
+            self._hold(0)
         super().on_response_complete()
         self._unset_keepalive_if_required()  # uvicorn's timer, which this one replaces
         self._is_kept_alive = self._is_idle()
@@ -215,12 +256,16 @@ class BoundedProtocol(H11Protocol):
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse invalid HTTP with a `Problem`."""
+        """Refuse invalid HTTP with a `Problem`; behind requests that are being answered, close after their answers."""
+        if not self._awaits_request():
+            self._is_broken = True
+            self.cycle.keep_alive = False
+            return
         self._refuse(400, "malformed_request", f"{msg.rstrip('.')}; send HTTP/1.1")
 
     def _update_timer(self) -> None:
         """Run the timer while a request is awaited or incomplete."""
-        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY) or self.transport.is_closing():
+        if not self._awaits_request() or self.transport.is_closing():
             self._cancel_timer()
         elif self._receiving is None:
             self._idle_since = self.loop.time()
@@ -241,8 +286,12 @@ class BoundedProtocol(H11Protocol):
         else:
             self._refuse(408, "too_slow", f"the request took more than {self.limits.receive_s:g} s; send it faster")
 
+    def _awaits_request(self) -> bool:
+        """Whether a request has not come whole, and those before it are answered."""
+        return self._coming != "whole" and self._unanswered <= (self._coming == "body")
+
     def _is_idle(self) -> bool:
-        return self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
+        return self._coming == "nothing"
 
     @property
     def waits_since(self) -> float | None:
@@ -280,12 +329,11 @@ class BoundedProtocol(H11Protocol):
     def _refuse(self, status: int, reason: str, message: str) -> None:
         """Send an error, unless a response has begun, and close."""
         self._cancel_timer()
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+        has_body_to_come = self._coming == "body"
+        if self._unanswered == has_body_to_come and not (has_body_to_come and self.cycle.response_started):
             body = json.dumps({"reason": reason, "field": None, "message": message}).encode()
-            headers = [*JSON_HEADERS, (b"content-length", str(len(body)).encode())]
-            head = h11.Response(status_code=status, headers=headers, reason=STATUS_PHRASES[status])
-            for event in (head, h11.Data(data=body), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(event) or b"")
+            length = b"content-length: %d\r\n\r\n" % len(body)
+            self.transport.write(b"".join((STATUS_LINE[status], PROBLEM_HEADERS, length, body)))
         self.transport.close()
 
 

@@ -21,8 +21,6 @@ SHUTDOWN_TIMEOUT: Final = 3
 """Seconds that running requests get at shutdown."""
 BACKLOG: Final = 2048
 """Connections that wait to be accepted."""
-MAX_HEAD_BYTES: Final = 32 << 10
-"""Most bytes of a request's line and headers, as nginx's default; cookies of load balancers have 16 KiB."""
 
 
 class Unbindable(PreflightError):
@@ -72,7 +70,7 @@ def serve(settings: Settings, host: str, port: int | None) -> None:
     config = uvicorn.Config(
         app, http=protocol_with(limits), log_config=None, access_log=False,
         log_level=None if settings.log_level == "debug" else "warning",
-        server_header=False, date_header=False, proxy_headers=False, h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        server_header=False, date_header=False, proxy_headers=False,
         timeout_graceful_shutdown=SHUTDOWN_TIMEOUT, lifespan="on", ws="none",
     )  # fmt: skip
     log = structlog.get_logger("preflight")

@@ -1,6 +1,6 @@
 """A plain inference service, which `tools.bench.predict` runs next to ours: FastAPI, Pillow and ONNX Runtime.
 
-python -m tools.bench.predict.plain MODEL.onnx PORT
+python -m tools.bench.predict.plain MODEL.onnx PORT h11|httptools
 """
 
 import sys
@@ -25,4 +25,4 @@ async def predict(request: Request) -> dict[str, object]:
     return {"class": int(probabilities.argmax()), "probabilities": probabilities.tolist()}
 
 
-uvicorn.run(app, port=int(sys.argv[2]), log_level="warning", access_log=False)
+uvicorn.run(app, port=int(sys.argv[2]), http=sys.argv[3], log_level="warning", access_log=False)

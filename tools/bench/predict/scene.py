@@ -51,11 +51,11 @@ class Scene:
     """Core on which the service runs; the clients have another one where there is one."""
 
     @contextmanager
-    def plain(self) -> Iterator[Target]:
-        """Run the plain service on the core of ours, with the same model."""
+    def plain(self, parser: str) -> Iterator[Target]:
+        """Run the plain service on the core of ours, with the same model; `parser` is uvicorn's for HTTP."""
         model = self.store.resolve(ALIAS).directory / ONNX
-        target = Target("plain", free_port(), "/predict")
-        command = [sys.executable, "-P", "-m", "tools.bench.predict.plain", str(model), str(target.port)]
+        target = Target(f"plain with {parser}", free_port(), "/predict")
+        command = [sys.executable, "-P", "-m", "tools.bench.predict.plain", str(model), str(target.port), parser]
         with process(command, {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, {self.core}):
             Connection(target).ask(picture(10))
             yield target

@@ -50,7 +50,7 @@ def serve(host: str, port: int | None) -> None:
     from worker.events.logging import configure
 
     settings = load_settings()
-    require_packages(("fastapi", "uvicorn", "prometheus_client"), "the web service needs it", "web")
+    require_packages(("fastapi", "httptools", "uvicorn", "prometheus_client"), "the web service needs it", "web")
     configure(settings.log_format, settings.log_level, sys.stdout, settings.secrets)
     from worker.web.server import serve as serve_http
 

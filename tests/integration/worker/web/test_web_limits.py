@@ -22,8 +22,7 @@ from preflight.container.resources import status_sizes
 from preflight.wire import EVENTS_KEPT
 from worker.config.settings import Settings
 from worker.web.auth import App, Message, Receive, Scope, Send
-from worker.web.protocol import Limits, protocol_with
-from worker.web.server import MAX_HEAD_BYTES
+from worker.web.protocol import MAX_AHEAD, MAX_HEAD_BYTES, Limits, protocol_with
 from worker.web.streams.broadcaster import MAX_SUBSCRIPTIONS
 
 POST = b"POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
@@ -252,6 +251,58 @@ def test_an_idle_connection_stays_for_the_next_request() -> None:
         assert whole_answer(slow).startswith(b"HTTP/1.1 408 ")
         kept.settimeout(20)
         assert whole_answer(kept).startswith(b"HTTP/1.1 200 ")  # closed at last
+
+
+def answers_until(connection: socket.socket, count: int) -> bytes:
+    """Read until so many answers of `/` have come, or the other end closes."""
+    received = b""
+    with suppress(ConnectionResetError):
+        while received.count(b"here") < count and (chunk := connection.recv(1 << 16)):
+            received += chunk
+    return received
+
+
+def test_requests_ahead_of_their_answers_are_bounded() -> None:
+    """Some are answered in turn; a client that sends hundreds is not served."""
+    with listening(_busy, Limits(connections=5)) as (port, server), ExitStack() as stack:
+        some, many = (stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(2))
+        some.sendall(KEPT_ALIVE % b"/" * MAX_AHEAD)
+        assert answers_until(some, MAX_AHEAD).count(b"HTTP/1.1 200 ") == MAX_AHEAD
+        many.sendall(KEPT_ALIVE % b"/slow" * 10 * MAX_AHEAD)
+        assert answers_until(many, 1).count(b"here") == 0
+        wait_until(lambda: len(server.server_state.connections) == 1)
+        some.sendall(KEPT_ALIVE % b"/")
+        assert b"here" in answers_until(some, 1)
+
+
+def test_a_body_may_end_after_its_answer() -> None:
+    """The next request of the connection is answered, and an idle one is closed as after any other."""
+    with (
+        listening(_busy, Limits(connections=5, receive_s=1, idle_s=1)) as (port, _),
+        closing(socket.create_connection(("127.0.0.1", port), timeout=20)) as connection,
+    ):
+        connection.sendall(b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n12345")
+        assert b"here" in answers_until(connection, 1)
+        connection.sendall(b"67890" + KEPT_ALIVE % b"/")
+        assert b"here" in whole_answer(connection)  # closed at last
+
+
+UPGRADE = b"connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n"
+
+
+@pytest.mark.parametrize("request_", [
+    b"GET / HTTP/1.1\r\nhost: localhost\r\n" + UPGRADE + b"\r\n",
+    b"POST / HTTP/1.1\r\nhost: localhost\r\n" + UPGRADE + b"content-length: 5\r\n\r\nabcde",
+], ids=["get", "post"])  # fmt: skip
+def test_an_offer_of_http_2_is_passed_over(request_: bytes) -> None:
+    """Java's client makes it with its first request, and asks again on the same connection."""
+    with (
+        listening(_busy, Limits(connections=5)) as (port, _),
+        closing(socket.create_connection(("127.0.0.1", port), timeout=20)) as connection,
+    ):
+        for _ in range(3):
+            connection.sendall(request_)
+            assert answers_until(connection, 1).count(b"HTTP/1.1 200 ") == 1
 
 
 def test_cookies_of_a_load_balancer_fit(service: Service) -> None:
