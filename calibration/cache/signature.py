@@ -100,7 +100,7 @@ def signature(
 
 
 def processor_label(key: Signature) -> str:
-    """Return the label of processors that can use each other's plans: model name and digest of instruction sets."""
+    """Return the label of the processor: model name and digest of instruction sets."""
     return " ".join(str(key.hardware.get(fact, "")) for fact in ("model", "flags")).strip()
 
 

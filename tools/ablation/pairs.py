@@ -58,7 +58,7 @@ FILE: Final = ResultFile(RESULTS / "ablation-pairs.jsonl", PAIR)
 
 def measure(other: Path, pairs: int, deadline: Deadline) -> None:
     """Measure pairs in each cell until it has so many, those of earlier calls included, and print the table."""
-    record = start("ablation-pairs", f"python -m tools.ablation pairs {other.name}", "nothing")
+    record = start("ablation-pairs", "python -m tools.ablation pairs CHECKOUT", "nothing")
     recordings = {one.cell: one for one in load()}
     with FILE.measuring() as writer, prepared_place(CELLS) as place:
         for number in range(pairs):  # a round of all cells, so that none is measured within one state of the machine
@@ -100,15 +100,8 @@ def _print_table(record: Record) -> None:
         cells.setdefault(pair.cell, []).append(pair)
     for name, pairs in cells.items():
         ratios = [pair.this_s / pair.former_s for pair in pairs]
-        times = [samples([each(pair) for pair in pairs], ".1f", " s") for each in (_former, _this)]
+        former, this = zip(*((pair.former_s, pair.this_s) for pair in pairs), strict=True)
+        times = [samples(seconds, ".1f", " s") for seconds in (former, this)]
         verdict = "every pair" if min(ratios) > 1 + COUNTS else ""
         record.row(name, str(len(pairs)), *times, samples(ratios, ".3f"), verdict)
     record.write()
-
-
-def _former(pair: Pair) -> float:
-    return pair.former_s
-
-
-def _this(pair: Pair) -> float:
-    return pair.this_s

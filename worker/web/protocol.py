@@ -16,7 +16,7 @@ from typing import ClassVar, Final, Literal, Protocol
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from worker.web.auth import is_upload as is_upload_path
+from worker.web.auth import is_upload
 
 MAX_CONNECTIONS: Final = 2048
 """Most connections; fewer where the limit on open files is lower."""
@@ -176,11 +176,11 @@ class BoundedProtocol(HttpToolsProtocol):
         """Handle received bytes."""
         if self._is_broken:
             return
-        is_upload = self._coming == "body" and self.scope["method"] == "POST" and is_upload_path(self.scope["path"])
-        if self._is_kept_alive or is_upload:  # the next request begins, and so does its timeout, or an upload continues
+        uploads = self._coming == "body" and self.scope["method"] == "POST" and is_upload(self.scope["path"])
+        if self._is_kept_alive or uploads:  # the next request begins, and so does its timeout, or an upload continues
             self._cancel_timer()
         # Of an upload little is held: uvicorn stops reading until its route has written what came.
-        self._hold(len(self.cycle.body) + len(data) if is_upload else self.received + len(data))
+        self._hold(len(self.cycle.body) + len(data) if uploads else self.received + len(data))
         if self.transport.is_closing():  # this connection held too much and was dropped
             return
         if self._coming in ("nothing", "head"):
@@ -189,7 +189,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self._coming == "head" and self._head_bytes > MAX_HEAD_BYTES:
-            self.send_400_response(f"the request's head is longer than {MAX_HEAD_BYTES} bytes")
+            self._end_malformed(f"the request's head is longer than {MAX_HEAD_BYTES} bytes; shorten it")
             return
         has_request = self._coming in ("body", "whole")
         if has_request and (self.scope["method"] != "POST" or BODY_PATHS not in self.scope["path"]):
@@ -256,12 +256,16 @@ class BoundedProtocol(HttpToolsProtocol):
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse invalid HTTP with a `Problem`; behind requests that are being answered, close after their answers."""
-        if not self._awaits_request():
+        """Refuse invalid HTTP."""
+        self._end_malformed(f"{msg.rstrip('.')}; send HTTP/1.1")
+
+    def _end_malformed(self, message: str) -> None:
+        """Refuse what came with a `Problem`; behind requests that are being answered, close after their answers."""
+        if self._awaits_request():
+            self._refuse(400, "malformed_request", message)
+        else:
             self._is_broken = True
             self.cycle.keep_alive = False
-            return
-        self._refuse(400, "malformed_request", f"{msg.rstrip('.')}; send HTTP/1.1")
 
     def _update_timer(self) -> None:
         """Run the timer while a request is awaited or incomplete."""
