@@ -23,9 +23,8 @@ MOST_UNCERTAIN: Final = 0.1
 """Largest share of all answers that may be uncertain for that."""
 LOWEST, HIGHEST = 0.05, 20.0
 """Bounds of a temperature."""
-TURNS: Final = 40
-"""Steps of the golden section: the logarithm of the temperature is known to 1e-7."""
-GOLDEN: Final = (5**0.5 - 1) / 2
+TURNS: Final = 16
+"""Steps of the bisection: the logarithm of the temperature is known to 5e-5."""
 LEAST: Final = 1e-30
 """Least probability whose logarithm is taken."""
 
@@ -69,21 +68,22 @@ def measure_confidence(
 
 
 def _temperature(probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.integer]) -> float:
-    """Return the temperature of the least cross entropy, which has one minimum in it, by golden section."""
+    """Return the temperature of the least cross entropy, by bisection: its derivative changes its sign there alone."""
     import numpy as np
 
     logits = np.log(np.maximum(probabilities, LEAST, dtype=np.float64))
     truth = logits[np.arange(len(labels)), labels]
 
-    def loss(log_temperature: float) -> float:
-        scale = np.exp(-log_temperature)
-        return float((np.log(np.exp(logits * scale).sum(1)) - truth * scale).mean())
+    def is_too_low(temperature: float) -> bool:
+        """Whether the cross entropy falls while the temperature grows."""
+        weights = np.exp(logits / temperature)
+        return float(((weights * logits).sum(1) / weights.sum(1) - truth).mean()) > 0.0
 
     low, high = np.log(LOWEST), np.log(HIGHEST)
     for _ in range(TURNS):
-        left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
-        if loss(left) <= loss(right):
-            high = right
+        middle = (low + high) / 2
+        if is_too_low(np.exp(middle)):
+            low = middle
         else:
-            low = left
+            high = middle
     return float(np.exp((low + high) / 2))
