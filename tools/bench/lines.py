@@ -6,6 +6,7 @@ line that it has begun; one without a result behind it was killed or interrupted
 
 import fcntl
 import os
+import signal
 import time
 from argparse import ArgumentParser
 from collections.abc import Iterator
@@ -75,6 +76,8 @@ class ResultFile(Generic[Value]):
     def measuring(self) -> Iterator["Writer[Value]"]:
         """Let no other process measure into files of this directory: two at once would slow each other.
 
+        SIGTERM ends it as Ctrl-C does: what it has started ends with it.
+
         Raises:
             SystemExit: another process measures.
         """
@@ -87,9 +90,11 @@ class ResultFile(Generic[Value]):
             raise SystemExit(
                 f"another benchmark measures into {self._path.parent}; wait until it ends, then run this again"
             ) from None
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             yield Writer(self._path, self._kind)
         finally:
+            signal.signal(signal.SIGTERM, before)
             os.close(directory)
 
 
