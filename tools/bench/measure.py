@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -42,7 +43,7 @@ PIECES: Final = (
     Piece("web", "web", 2),
     Piece("roof", "speed roof", 3),
     Piece("others", "speed others", 2),
-    Piece("accuracy", "speed accuracy", 25),
+    Piece("accuracy", "speed.accuracy", 35, continues=True),
     Piece("claim", "claim", 50, continues=True),
     Piece("calibration-matrix", "calibration 1g", 65, continues=True),
 )
@@ -51,7 +52,7 @@ ELSEWHERE: Final = {
     "containers": "make containers", "listing": "python -m tools.bench.listing",
     "calibration-cold": "python -m tools.bench.cold", "predict": "python -m tools.bench.predict",
     "finetune": "PYTHONPATH=tests python -m tools.bench.finetune", "data-import": "python -m tools.bench.data_import",
-    "ablation-pairs": "python -m tools.ablation pairs",
+    "ablation-pairs": "python -m tools.ablation pairs", "run-cost": "PYTHONPATH=tests python -m tools.bench.run.cost",
     "data-page": "python -m tools.bench.data_page", "packing": "python -m tools.bench.packing",
 }  # fmt: skip
 
@@ -74,6 +75,8 @@ def main() -> int:
     if unknown := sorted(set(asked.pieces) - set(names)):
         parser.error(f"there is no {', '.join(unknown)}; there are list, {', '.join(names)}")
     chosen = [piece for piece in PIECES if piece.name in (asked.pieces or names)]
+    if not IMAGE_PYTHON.exists() or find_spec("lightning") is None:
+        parser.error("packages of other trainings are missing; `make bench BENCH=PIECE` installs them")
     return run(chosen, Deadline.after(asked.minutes), again=asked.again)
 
 

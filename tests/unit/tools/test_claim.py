@@ -104,5 +104,15 @@ def test_figures_are_made_in_pieces_that_continue(monkeypatch: pytest.MonkeyPatc
     assert ran == [["tools.bench.a"], ["tools.bench.c", "--minutes", "30.0"]]
 
 
+def test_figures_are_refused_before_anything_is_measured_where_packages_are_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(measure, "IMAGE_PYTHON", tmp_path / "python")
+    monkeypatch.setattr(sys, "argv", ["measure", "web"])
+    with pytest.raises(SystemExit):
+        measure.main()
+    assert "`make bench BENCH=PIECE` installs them" in capsys.readouterr().err
+
+
 def test_all_figures_take_three_hours_at_most() -> None:
     assert sum(piece.minutes for piece in measure.PIECES) <= 180

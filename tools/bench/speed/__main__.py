@@ -5,11 +5,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from tools.bench.speed import accuracy, others, roof
+from tools.bench.speed import others, roof
 from tools.bench.speed.common import BenchOptions
 
 PARTS: Final[dict[str, Callable[[BenchOptions], None]]] = {
-    "accuracy": accuracy.main,
     "others": others.main,
     "roof": roof.main,
 }
@@ -19,13 +18,11 @@ def main() -> None:
     """Run the chosen parts."""
     parser = argparse.ArgumentParser(prog="python -m tools.bench.speed", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(PARTS)}; all by default")
-    parser.add_argument("--seeds", type=int, default=5, metavar="N", help="trainings for each time to an accuracy")
     parser.add_argument("--recipes", nargs="*", default=["fast", "balanced", "best"], metavar="NAME")
-    parser.add_argument("--no-peers", dest="peers", action="store_false", help="leave out what others take")
     given = parser.parse_args()
     if unknown := [part for part in given.parts if part not in PARTS]:
         parser.error(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    asked = BenchOptions(seeds=given.seeds, recipes=tuple(given.recipes), peers=given.peers)
+    asked = BenchOptions(recipes=tuple(given.recipes))
     for part in given.parts or PARTS:
         began = time.monotonic()
         print(f"\n## {part}\n", flush=True)

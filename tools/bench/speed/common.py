@@ -25,9 +25,7 @@ FIGURES: TypeAdapter[dict[str, float]] = TypeAdapter(dict[str, float])
 class BenchOptions:
     """The options of the command line."""
 
-    seeds: int
     recipes: tuple[str, ...]
-    peers: bool
 
 
 def own_plan(spec: TrainSpec) -> Plan:
