@@ -17,8 +17,8 @@ from tools.bench.versions import NO_REDIS, environment, version_of
 RECIPE: Final = "fast"
 WARM_JOBS: Final = 3
 """Warm jobs of each version in a round, and as many commands."""
-PAUSE_SECONDS: Final = 1.0
-"""Seconds before a warm job, in which the work that follows a result ends."""
+PAUSE_SECONDS: Final = 3.0
+"""Seconds before a job, in which the work ends that follows the result of the other side: a report, a new standby."""
 COMMAND: Final = ("-P", "-m", "worker.cli", "train", "--recipe", RECIPE, "--json")
 
 
@@ -66,6 +66,7 @@ def measure_round(turn: Sequence[Side], cpu_python: Path | None) -> None:
         services = {}
         for side in turn:
             services[side.tree] = stack.enter_context(running_worker(side.tree))
+            time.sleep(PAUSE_SECONDS)
             side.cold.append(services[side.tree].run(recipe=RECIPE))
         for _ in range(WARM_JOBS):
             for side in turn:

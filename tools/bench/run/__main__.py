@@ -80,13 +80,13 @@ def _measure(cells: Sequence[Cell], file: ResultFile[Pair], lengths: Lengths, wa
             load = os.getloadavg()[0]
             at = datetime.now(UTC).isoformat(timespec="seconds")
             writer.begin(f"{cell.script}, {cell.cpus:g} CPU, {cell.kind}")
-            rates = measure_turn(cell, turn, lengths)
+            runs = measure_turn(cell, turn, lengths)
             pair = Pair(
-                cell=cell, rates=rates, at=at, version=version("preflight-worker"), machine=machine, load=load,
+                cell=cell, runs=runs, at=at, version=version("preflight-worker"), machine=machine, load=load,
                 counted=lengths.counted, after=lengths.after,
             )  # fmt: skip
             writer.append(pair)
-            figures = ", ".join(f"{name} {rates[name]:.3g}" for name in (PLAIN, TUNED, *GRID) if name in rates)
+            figures = ", ".join(f"{name} {runs[name].rate:.3g}" for name in (PLAIN, TUNED, *GRID) if name in runs)
             print(f"{cell.script}, {cell.cpus:g} CPU, {cell.kind}, pair {number}: {figures}", flush=True)
 
 
@@ -95,7 +95,7 @@ def _print_table(arguments: Sequence[str]) -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--page", type=Path, help="write it between the marks of this page")
     asked = parser.parse_args(arguments)
-    table = render(ResultFile(asked.results, PAIR).read().values)
+    table = render(ResultFile(asked.results, PAIR).read())
     print(table)
     if asked.page is not None:
         write_into(asked.page, table)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,12 +63,34 @@ class Lengths:
         return out, out + self.counted
 
 
-def measure_turn(cell: Cell, variants: Sequence[str], lengths: Lengths) -> dict[str, float]:
-    """Return steps a second of each variant, run one after the other."""
-    return {name: _steps_per_s(cell, name, lengths) for name in variants}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """What one run of a variant did."""
+
+    start_s: float
+    """Seconds from the command to the end of its first step."""
+    early_steps: int
+    """Steps after that one and before those that count."""
+    early_s: float
+    """Seconds of these."""
+    rate: float
+    """Steps a second of those that count."""
+
+    def seconds_for(self, steps: float) -> float:
+        """Return the seconds in which a whole command makes so many steps, which are more than the early ones."""
+        return self.start_s + self.early_s + (steps - 1 - self.early_steps) / self.rate
+
+    def steps_in(self, seconds: float) -> float:
+        """Return how many steps a whole command makes in so many seconds."""
+        return 1 + self.early_steps + (seconds - self.start_s - self.early_s) * self.rate
 
 
-def _steps_per_s(cell: Cell, variant: str, lengths: Lengths) -> float:
+def measure_turn(cell: Cell, variants: Sequence[str], lengths: Lengths) -> dict[str, Stretch]:
+    """Return what each variant did, run one after the other."""
+    return {name: _run(cell, name, lengths) for name in variants}
+
+
+def _run(cell: Cell, variant: str, lengths: Lengths) -> Stretch:
     count, variables = KINDS[cell.kind]
     leaves = cell.kind == "1 leaves"
     out, seconds = lengths.of(variant, cell)
@@ -87,6 +110,7 @@ def _steps_per_s(cell: Cell, variant: str, lengths: Lengths) -> float:
         stop = threading.Event()
         if leaves:
             threading.Thread(target=_leave, args=(busy, begun, lengths.after, stop), daemon=True).start()
+        launched = time.monotonic()
         done = subprocess.run(
             [*box.enter, *under, *command, "--begun", str(begun)],
             timeout=TIMEOUT + 2 * seconds, capture_output=True, env={**os.environ, **variables}, check=False,
@@ -95,8 +119,19 @@ def _steps_per_s(cell: Cell, variant: str, lengths: Lengths) -> float:
         if done.returncode:
             raise SystemExit(f"{cell.script} failed: {done.stderr.decode(errors='replace')[-2000:]}")
         ends = array.array("d", ends_file.read_bytes())
-    counted = [end for end in ends if end - ends[0] >= out]
-    return (len(counted) - 1) / (counted[-1] - counted[0]) if len(counted) > 1 else 1 / (ends[-1] - ends[-2])
+    return stretch_of(ends, launched, out)
+
+
+def stretch_of(ends: Sequence[float], launched: float, out: float) -> Stretch:
+    """Return what a run did; `ends`: times of its steps, by the clock of `launched`; `out`: seconds that do not count.
+
+    Of a run with a single step after these, that step counts.
+    """
+    first = min(next(number for number, end in enumerate(ends) if end - ends[0] >= out), len(ends) - 2)
+    return Stretch(
+        start_s=ends[0] - launched, early_steps=first, early_s=ends[first] - ends[0],
+        rate=(len(ends) - 1 - first) / (ends[-1] - ends[first]),
+    )  # fmt: skip
 
 
 def _leave(busy: Sequence[subprocess.Popen[bytes]], begun: Path, after: float, stop: threading.Event) -> None:

@@ -8,8 +8,10 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from preflight.statistics import MIN_PAIRS, Comparison, compare
-from tools.bench.run.cells import GRID, PLAIN, TUNED, Cell
+from tools.bench.run.cells import GRID, PLAIN, TUNED, Cell, Stretch
 
+WHOLE: Final = 600.0
+"""Seconds of a plain whole command that `preflight run` is compared with."""
 PRUNED: Final = 0.8
 """Fixed settings below this share of the best in the median are not measured again."""
 
@@ -19,8 +21,8 @@ class Pair:
     """One turn of all variants in a cell."""
 
     cell: Cell
-    rates: dict[str, float]
-    """Variant -> steps a second."""
+    runs: dict[str, Stretch]
+    """Variant -> what it did."""
     at: str
     version: str
     machine: str
@@ -45,23 +47,35 @@ def fixed_to_measure(pairs: Sequence[Pair]) -> list[str]:
 
 def best_fixed(pairs: Sequence[Pair]) -> tuple[str, float]:
     """Return the fixed settings that were fastest in the median of all pairs of a cell, and their steps a second."""
-    whole = {name: rate for name, rate in _median_rates(pairs).items() if all(name in pair.rates for pair in pairs)}
+    whole = {name: rate for name, rate in _median_rates(pairs).items() if all(name in pair.runs for pair in pairs)}
     name = max(whole, key=whole.__getitem__)
     return name, whole[name]
 
 
 def ratio_to(other: str, pairs: Sequence[Pair]) -> Comparison:
-    """Return how many times the steps `preflight run` made: the median over pairs with its 95 % interval.
+    """Return how many times the steps of another variant `preflight run` made: the median with its 95 % interval.
 
     Of fewer pairs than can be resampled, the ends are those of the pairs themselves.
     """
-    found = compare([((1 / pair.rates[other],), (1 / pair.rates[TUNED],)) for pair in pairs])
-    if len(pairs) >= MIN_PAIRS:
+    return _compare([(1 / pair.runs[other].rate, 1 / pair.runs[TUNED].rate) for pair in pairs])
+
+
+def whole_ratio(pairs: Sequence[Pair]) -> Comparison:
+    """Return how many times as fast as the plain command a whole one of `WHOLE` seconds is, its start included.
+
+    It is computed: what counted of a run goes on as it was.
+    """
+    return _compare([(WHOLE, pair.runs[TUNED].seconds_for(pair.runs[PLAIN].steps_in(WHOLE))) for pair in pairs])
+
+
+def _compare(seconds: Sequence[tuple[float, float]]) -> Comparison:
+    found = compare([((other,), (tuned,)) for other, tuned in seconds])
+    if len(seconds) >= MIN_PAIRS:
         return found
-    ratios = [pair.rates[TUNED] / pair.rates[other] for pair in pairs]
-    return Comparison(found.ratio, min(ratios), max(ratios), len(pairs))
+    ratios = [other / tuned for other, tuned in seconds]
+    return Comparison(found.ratio, min(ratios), max(ratios), len(seconds))
 
 
 def _median_rates(pairs: Sequence[Pair]) -> dict[str, float]:
-    names = {name for pair in pairs for name in pair.rates} - {PLAIN, TUNED}
-    return {name: median(pair.rates[name] for pair in pairs if name in pair.rates) for name in names}
+    names = {name for pair in pairs for name in pair.runs} - {PLAIN, TUNED}
+    return {name: median(pair.runs[name].rate for pair in pairs if name in pair.runs) for name in names}

@@ -2,24 +2,29 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from preflight.statistics import Comparison
+from tools.bench.lines import Results
 from tools.bench.record import judged
-from tools.bench.run.cells import PLAIN, Cell
-from tools.bench.run.pairs import Pair, best_fixed, ratio_to
+from tools.bench.run.cells import PLAIN, TUNED, Cell
+from tools.bench.run.pairs import WHOLE, Pair, best_fixed, ratio_to, whole_ratio
 
 BEGIN, END = "<!-- table: run -->", "<!-- end of table -->"
 QUIET_MEDIAN: Final = 0.97
 QUIET_LEAST: Final = 0.95
 BESIDE: Final = 0.9
-HEAD: Final = "| script | CPUs | beside | pairs | best fixed | its steps/s | tuned / best | tuned / plain |"
+WHOLE_LEAST: Final = 0.98
+START: Final = 0.3
+"""Most seconds that the first step may come later."""
+HEAD: Final = "| script | CPUs | beside | pairs | best fixed | its steps/s | tuned / best | tuned / plain | whole |"
 
 
-def render(pairs: Sequence[Pair]) -> str:
+def render(results: Results[Pair]) -> str:
     """Return the table as Markdown, with where it was measured, and the bounds."""
+    pairs = results.values
     if not pairs:
         return "Nothing was measured yet."
     by_cell: dict[Cell, list[Pair]] = defaultdict(list)
@@ -28,13 +33,14 @@ def render(pairs: Sequence[Pair]) -> str:
     cells = sorted(by_cell, key=lambda cell: (cell.kind != "quiet", cell.kind, cell.cpus, cell.script))
     rows = []
     against: dict[Cell, Comparison] = {}
+    whole: dict[Cell, Comparison] = {}
     for cell in cells:
         found = by_cell[cell]
         best, rate = best_fixed(found)
-        against[cell] = ratio_to(best, found)
+        against[cell], whole[cell] = ratio_to(best, found), whole_ratio(found)
         rows.append(
             f"| {cell.script} | {cell.cpus:g} | {cell.kind} | {len(found)} | {best} | {_rate(rate)} | "
-            f"{_ratio(against[cell])} | {_ratio(ratio_to(PLAIN, found))} |"
+            f"{_ratio(against[cell])} | {_ratio(ratio_to(PLAIN, found))} | {_ratio(whole[cell])} |"
         )
     loads = sorted(pair.load for pair in pairs)
     versions = ", ".join(sorted({pair.version for pair in pairs}))
@@ -44,10 +50,12 @@ def render(pairs: Sequence[Pair]) -> str:
     origin = (
         f"`PYTHONPATH=tests python -m tools.bench.run table`: {len(pairs)} pairs, version {versions}, "
         f"{' to '.join(dict.fromkeys((days[0], days[-1])))}, {machines}; {', '.join(seconds)}; load average before a "
-        f"pair {loads[0]:.1f} to {loads[-1]:.1f}. Tuned is `preflight run`. Ratios: the median of the pairs with its "
-        "95 % interval; of one or two pairs, their range."
+        f"pair {loads[0]:.1f} to {loads[-1]:.1f}; {len(results.lost)} more were begun and interrupted. Tuned is "
+        "`preflight run`. Ratios: the median of the pairs with its 95 % interval; of one or two pairs, their range. "
+        f"Whole: plain / tuned for the steps of {WHOLE:g} s, with start and search, computed from the same runs."
     )
-    return "\n".join([origin, "", HEAD, "|---|---|---|---|---|---|---|---|", *rows, "", *_bounds(against)])
+    bounds = [*_bounds(against), *_whole_bounds(whole, by_cell)]
+    return "\n".join([origin, "", HEAD, "|" + "---|" * (HEAD.count("|") - 1), *rows, "", *bounds])
 
 
 def write_into(page: Path, table: str) -> None:
@@ -84,6 +92,24 @@ def _bounds(against: dict[Cell, Comparison]) -> list[str]:
             f"{judged(ratio >= BESIDE)}."
         )
     return said
+
+
+def _whole_bounds(whole: dict[Cell, Comparison], by_cell: dict[Cell, list[Pair]]) -> list[str]:
+    quiet = [cell for cell in whole if cell.kind == "quiet"]
+    if not quiet:
+        return []
+    below = sum(whole[cell].high < WHOLE_LEAST for cell in quiet)
+    later = {
+        cell: statistics.median(pair.runs[TUNED].start_s - pair.runs[PLAIN].start_s for pair in by_cell[cell])
+        for cell in quiet
+    }
+    median = statistics.median(later.values())
+    return [
+        f"- Quiet, whole commands of {WHOLE:g} s whose interval is wholly below {WHOLE_LEAST} of the plain one: "
+        f"{below} of {len(quiet)} cells; bound 0: {judged(not below)}.",
+        f"- Quiet, the first step comes {median:.2f} s later in the median ({min(later.values()):.2f} to "
+        f"{max(later.values()):.2f} over cells); bound {START}: {judged(median <= START)}.",
+    ]
 
 
 def _ratio_in(found: dict[Cell, Comparison]) -> Callable[[Cell], float]:
