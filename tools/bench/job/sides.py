@@ -19,6 +19,8 @@ WARM_JOBS: Final = 3
 """Warm jobs of each version in a round, and as many commands."""
 PAUSE_SECONDS: Final = 3.0
 """Seconds before a job, in which the work ends that follows the result of the other side: a report, a new standby."""
+WITHOUT_IDLE: Final = {"PREFLIGHT_IDLE_CALIBRATION": "off"}
+"""An idle worker of an earlier version calibrates, next to the jobs of the other side; later ones never do."""
 COMMAND: Final = ("-P", "-m", "worker.cli", "train", "--recipe", RECIPE, "--json")
 
 
@@ -65,7 +67,7 @@ def measure_round(turn: Sequence[Side], cpu_python: Path | None) -> None:
     with ExitStack() as stack:
         services = {}
         for side in turn:
-            services[side.tree] = stack.enter_context(running_worker(side.tree))
+            services[side.tree] = stack.enter_context(running_worker(side.tree, **WITHOUT_IDLE))
             time.sleep(PAUSE_SECONDS)
             side.cold.append(services[side.tree].run(recipe=RECIPE))
         for _ in range(WARM_JOBS):
