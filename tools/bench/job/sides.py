@@ -67,7 +67,7 @@ def measure_round(turn: Sequence[Side], cpu_python: Path | None) -> None:
     with ExitStack() as stack:
         services = {}
         for side in turn:
-            services[side.tree] = stack.enter_context(running_worker(side.tree, **WITHOUT_IDLE))
+            services[side.tree] = stack.enter_context(running_worker(side.tree, Path(sys.executable), **WITHOUT_IDLE))
             time.sleep(PAUSE_SECONDS)
             side.cold.append(services[side.tree].run(recipe=RECIPE))
         for _ in range(WARM_JOBS):
