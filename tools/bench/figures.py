@@ -50,7 +50,6 @@ README: Final = (
           "95 % intervals that hold the measured epoch", "{1}", (5, 6)),
     Shown("recipe `fast`, warm: seconds from enqueue to result", "job", 0, "warm: enqueue to result", "{2}"),
     Shown("of them not spent on training", "job", 0, "warm: beyond `train_seconds`", "{2}", (3, 4)),
-    Shown("recipe `fast`, test accuracy, five seeds", "accuracy", 0, "recipe `fast`, test accuracy", "{1}"),
     Shown("seconds to 99.0 %, `fast` and the plain PyTorch example", "accuracy", 0,
           "seconds to 99.0%, `fast` and the plain PyTorch example", "{1} and {2}", (3, 4)),
     Shown("an idle worker of the image, resident", "footprint", 0, "idle worker, resident, the image's packages",
