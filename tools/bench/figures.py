@@ -39,13 +39,11 @@ class Shown(NamedTuple):
     """Columns of bound and verdict."""
 
 
-BESIDE: Final = "{1} alone, {2} beside a busy process"
+BESIDE: Final = "{1} times alone, {2} times beside a busy process"
 README: Final = (
-    Shown("the same training as a whole command, plain PyTorch / preflight: first of its kind, median",
-          "claim", 0, "the first training of its kind, median", BESIDE),
-    Shown("worst of all runs", "claim", 0, "the first training of its kind, worst", BESIDE),
-    Shown("each further one, median", "claim", 0, "each further one, median", BESIDE),
-    Shown("worst of all runs", "claim", 0, "each further one, worst", BESIDE),
+    Shown("the same training as a whole command, plain PyTorch / preflight, first of its kind",
+          "claim", 0, "the first training of its kind", BESIDE),
+    Shown("each further one", "claim", 0, "each further one", BESIDE),
     Shown("epochs within the 95 % interval that was predicted, every run", "calibration-matrix", 0,
           "95 % intervals that hold the measured epoch", "{1}", (5, 6)),
     Shown("recipe `fast`, warm: seconds from enqueue to result", "job", 0, "warm: enqueue to result", "{2}"),
@@ -128,12 +126,9 @@ def _page_of(name: str) -> str:
 
 
 def _lead() -> str:
-    """Return the first figure that is measured, its median and its worst run, with its origin."""
-    number, shown, record = next(
-        (number, one, record) for number, one in enumerate(README) if (record := _load(one.benchmark)) is not None
-    )
-    beside = [one for one in README[number + 1 : number + 2] if one.benchmark == shown.benchmark]
-    said = "; ".join(f"{one.label}: {one.figure.format(*_row(record, one))}" for one in (shown, *beside))
+    """Return the first figure that is measured, with its origin."""
+    shown, record = next((one, found) for one in README if (found := _load(one.benchmark)) is not None)
+    said = f"{shown.label}: {shown.figure.format(*_row(record, shown))}"
     return (
         f"**Measured: {said}.** Every run counts: version {record.version},\n"
         f"[how it was measured]({_page_of(shown.benchmark)}#{shown.benchmark})."

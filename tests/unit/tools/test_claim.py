@@ -11,7 +11,7 @@ import pytest
 from tools.bench import figures, measure
 from tools.bench import record as record_module
 from tools.bench.claim import table
-from tools.bench.claim.cells import PAIR, Cell, Command, Network, Pair, Run, command_of, run_command
+from tools.bench.claim.cells import PAIR, Cell, Command, Network, Pair, Run, command_of, limit_of, run_command
 from tools.bench.lines import Deadline, ResultFile
 from tools.bench.measure import Piece
 from tools.bench.record import Record
@@ -43,9 +43,8 @@ def test_the_worst_pair_stands_in_the_table_and_a_failure_is_the_worst(tmp_path:
     failed.runs["cold"] = Run(seconds=3.0, ended=False, sentence="RuntimeError: no")
     pairs = [pair(ALONE, 20.0, 10.0, 5.0), pair(ALONE, 20.0, 25.0, 5.0), pair(BESIDE, 200.0, 20.0, 10.0), failed]
     shown = rendered(tmp_path, [*pairs, pair(ALONE, 1.0, 100.0, 100.0, version="0.26.9")])
-    assert "| the first training of its kind, median | 1.40x | 5.00x |" in shown
-    assert "| the first training of its kind, worst | 0.80x | 0.00x |" in shown
-    assert "| each further one, worst | 4.00x | 20.00x |" in shown
+    assert "| the first training of its kind | 1.40 (0.80 to 2.00) | 5.00 (0.00 to 10.00) |" in shown
+    assert "| each further one | 4.00 (4.00 to 4.00) | 20.00 (20.00 to 20.00) |" in shown
     assert "of 12 commands 11 ended in time" in shown
     assert "Did not end as a pair: 1." in shown
     assert "cnn, 1 CPU, one neighbour: cold: RuntimeError: no" in shown
@@ -64,12 +63,24 @@ def test_the_readme_shows_what_is_measured_with_its_version_and_the_rest_by_its_
     table.fill(record, file)
     record.write()
     shown = figures.render("<!-- figures: readme -->\n<!-- end of figures -->")
-    assert f"| 2.00x alone, 10.00x beside a busy process |  |  | [{VERSION}](docs/benchmarks.md#claim) |" in shown
+    figure = "2.00 times alone, 10.00 times beside a busy process"
+    assert f"| {figure} |  |  | [{VERSION}](docs/benchmarks.md#claim) |" in shown
     assert "recipe `fast`" not in shown
     headline = figures.render("<!-- figures: lead -->\n<!-- end of figures -->")
-    assert "first of its kind, median: 2.00x alone, 10.00x beside a busy process; worst of all runs: 2.00x" in headline
+    assert f"first of its kind: {figure}" in headline
     other = figures.render("<!-- figures: accuracy -->\n<!-- end of figures -->")
     assert "Not measured yet: `python -m tools.bench.measure accuracy` makes these figures." in other
+
+
+def test_a_command_whose_time_is_over_is_ended_and_counts_with_that_time() -> None:
+    run = run_command([sys.executable, "-c", "import time; time.sleep(60)"], None, {}, 0.2)
+    assert not run.ended
+    assert run.sentence == "ended after 0.2 s"
+    assert 0.2 <= run.seconds < 30
+
+
+def test_plain_pytorch_has_less_time_beside_a_busy_process_so_that_its_ratio_is_a_lower_bound() -> None:
+    assert limit_of("plain", BESIDE) < limit_of("plain", ALONE) == limit_of("cold", BESIDE)
 
 
 @pytest.mark.slow

@@ -30,7 +30,6 @@ def main() -> None:
     parser.add_argument("--cpus", type=float, nargs="+", default=CPUS)
     parser.add_argument("--beside", type=int, nargs="+", choices=(0, 1), default=(0, 1), help="busy processes outside")
     parser.add_argument("--pairs", type=int, default=1, help="of each cell, those of earlier calls included")
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds after which a command is ended")
     add_minutes(parser)
     asked = parser.parse_args()
     if asked.networks != ["table"]:
@@ -38,14 +37,14 @@ def main() -> None:
             parser.error(f"there is no training {', '.join(unknown)}; there are {', '.join(NETWORKS)}")
         places = itertools.product(map(bool, asked.beside), asked.networks or NETWORKS, asked.cpus)
         wanted = [Cell(network, cpus, busy) for busy, network, cpus in places]
-        measure(wanted, asked.pairs, asked.limit, Deadline.after(asked.minutes))
+        measure(wanted, asked.pairs, Deadline.after(asked.minutes))
     record = start("claim", COMMAND, "nothing: whole commands")
     table.fill(record)
     record.write()
     print("\n\n".join("\n".join(each.lines()) for each in record.tables))
 
 
-def measure(wanted: Sequence[Cell], pairs: int, limit: float, deadline: Deadline) -> None:
+def measure(wanted: Sequence[Cell], pairs: int, deadline: Deadline) -> None:
     """Measure one pair of each cell after the other, until all have as many as are wanted or the time is over."""
     machine, mine = describe_machine(), version("preflight-worker")
     with cells.FILE.measuring() as writer:
@@ -58,7 +57,7 @@ def measure(wanted: Sequence[Cell], pairs: int, limit: float, deadline: Deadline
                 print("the next pair takes longer than is left; call it again to continue")
                 return
             writer.begin(cell.name)
-            runs = cells.measure_turn(cell, plain_first=number % 2 == 0, limit=limit)
+            runs = cells.measure_turn(cell, plain_first=number % 2 == 0)
             at = datetime.now(UTC).isoformat(timespec="seconds")
             writer.append(Pair(cell=cell, runs=runs, at=at, version=mine, machine=machine))
             said = ", ".join(f"{name} {run.seconds:.1f} s" for name, run in runs.items())

@@ -27,6 +27,10 @@ Command = Literal["plain", "cold", "warm"]
 SCRIPT: Final = Path(__file__).with_name("plain.py")
 MEMORY: Final = 4 << 30
 CPUS: Final = (0.5, 1.0, 2.0)
+LONGEST: Final = 600.0
+"""Seconds after which a command is ended."""
+LONGEST_BESIDE: Final = 240.0
+"""The same for plain PyTorch beside a busy process, where it takes ten minutes and more: its ratio is a lower bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +73,7 @@ class Run:
 
     seconds: float
     ended: bool
-    """Whether it trained to its end; otherwise it was ended at the limit, or failed."""
+    """Whether it trained to its end; otherwise its time was over, or it failed."""
     accuracy: float | None = None
     sentence: str = ""
     """Why it failed."""
@@ -95,8 +99,8 @@ PAIR: Final = TypeAdapter(Pair)
 FILE: Final = ResultFile(RESULTS / "claim.jsonl", PAIR)
 
 
-def measure_turn(cell: Cell, *, plain_first: bool, limit: float) -> dict[Command, Run]:
-    """Run the three commands one after the other, each for `limit` seconds at most; warm always follows cold."""
+def measure_turn(cell: Cell, *, plain_first: bool) -> dict[Command, Run]:
+    """Run the three commands one after the other; warm always follows cold."""
     order: Sequence[Command] = ("plain", "cold", "warm") if plain_first else ("cold", "warm", "plain")
     with (
         tempfile.TemporaryDirectory(prefix="preflight-claim-") as name,
@@ -110,7 +114,15 @@ def measure_turn(cell: Cell, *, plain_first: bool, limit: float) -> dict[Command
             "PREFLIGHT_DATA_DIR": str(load().data_dir),
             **{f"PREFLIGHT_{kind}_DIR": str(place / kind.lower()) for kind in ("CACHE", "STATE", "ARTIFACT")},
         }
-        return {each: run_command(command_of(each, NETWORKS[cell.network]), box, environment, limit) for each in order}
+        return {
+            each: run_command(command_of(each, NETWORKS[cell.network]), box, environment, limit_of(each, cell))
+            for each in order
+        }
+
+
+def limit_of(command: Command, cell: Cell) -> float:
+    """Return the seconds that a command has."""
+    return LONGEST_BESIDE if cell.busy and command == "plain" else LONGEST
 
 
 def command_of(command: Command, network: Network) -> list[str]:

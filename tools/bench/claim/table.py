@@ -1,8 +1,8 @@
-"""The table of the claim, over every pair: the median and the worst gain by preflight."""
+"""The table of the claim, over every pair: what preflight gains, in the median, at worst and at best."""
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from preflight.numbers import plural
 from tools.bench.claim.cells import FILE, Cell, Command, Pair
@@ -26,27 +26,21 @@ def _summary(pairs: Sequence[Pair], lost: int) -> Table:
     table = Table(("seconds of plain PyTorch / of preflight", "alone", "beside one busy process"))
     kinds: dict[Command, str] = {"cold": "the first training of its kind", "warm": "each further one"}
     for command, words in kinds.items():
-        for label, of in (("median", statistics.median), ("worst", min), ("best", max)):
-            shown = [_of(pairs, command, busy=busy, of=of) for busy in (False, True)]
-            table.rows.append((f"{words}, {label}", *shown))
+        beside = [[ratio(pair, command) for pair in pairs if pair.cell.busy == busy] for busy in (False, True)]
+        table.rows.append((words, *(samples(ratios, ".2f") if ratios else "" for ratios in beside)))
     ended = sum(run.ended for pair in pairs for run in pair.runs.values())
     table.notes.append(
-        f"{plural(len(pairs), 'pair')} in {plural(len({pair.cell for pair in pairs}), 'cell')}, every one counts; of "
-        f"{3 * len(pairs)} commands {ended} ended in time (of others the time that they had counts). Did not end as "
-        f"a pair: {lost}."
+        f"Median and range: {plural(len(pairs), 'pair')} in "
+        f"{plural(len({pair.cell for pair in pairs}), 'cell')}, every one counts; of {3 * len(pairs)} commands {ended} "
+        f"ended in time (of the others the time that they had counts). Did not end as a pair: {lost}."
     )
     return table
-
-
-def _of(pairs: Sequence[Pair], command: Command, *, busy: bool, of: Callable[[list[float]], float]) -> str:
-    ratios = [ratio(pair, command) for pair in pairs if pair.cell.busy == busy]
-    return f"{of(ratios):.2f}x" if ratios else ""
 
 
 def _cells(pairs: Sequence[Pair]) -> Table:
     table = Table((
         "training", "CPU", "beside", "pairs", "plain PyTorch, s", "preflight, cold, s", "warm, s",
-        "plain / cold, median (worst)", "plain / warm", "test accuracy, plain", "cold", "warm",
+        "plain / cold", "plain / warm", "test accuracy, plain", "cold", "warm",
     ))  # fmt: skip
 
     def order(cell: Cell) -> tuple[str, float, bool]:
@@ -58,7 +52,7 @@ def _cells(pairs: Sequence[Pair]) -> Table:
         table.rows.append((
             cell.network, f"{cell.cpus:g}", "one busy process" if cell.busy else "nothing", str(len(mine)),
             *(samples([pair.runs[each].seconds for pair in mine], ".1f") for each in commands),
-            *(_median_worst([ratio(pair, each) for pair in mine]) for each in commands[1:]),
+            *(samples([ratio(pair, each) for pair in mine], ".2f") for each in commands[1:]),
             *(_accuracy([pair.runs[each].accuracy for pair in mine]) for each in commands),
         ))  # fmt: skip
         failed = [f"{each}: {pair.runs[each].sentence}" for pair in mine for each in commands
@@ -71,10 +65,6 @@ def ratio(pair: Pair, command: Command) -> float:
     """Return how many times as long plain PyTorch took; 0 where preflight's command did not end."""
     mine, plain = pair.runs[command], pair.runs["plain"]
     return plain.seconds / mine.seconds if mine.ended else 0.0
-
-
-def _median_worst(ratios: Sequence[float]) -> str:
-    return f"{statistics.median(ratios):.2f}x ({min(ratios):.2f}x)"
 
 
 def _accuracy(found: Sequence[float | None]) -> str:
