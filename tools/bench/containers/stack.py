@@ -83,11 +83,15 @@ class Stack:
         self._remove()
 
     def _remove(self) -> None:
-        """Remove all containers of the project, of scaled services too, and then its volumes."""
-        left = self.docker("ps", "-aq", "--filter", f"label=com.docker.compose.project={self.name}").split()
+        """Remove all containers of the project, of scaled services too, and then its networks and volumes."""
+        mine = ("--filter", f"label=com.docker.compose.project={self.name}")
+        left = self.docker("ps", "-aq", *mine).split()
         if left:
             self.docker.run("rm", "-f", *left)
         self.compose("down", "-v", check=False)
+        left = self.docker("volume", "ls", "-q", *mine).split()
+        if left:  # podman-compose leaves some behind
+            self.docker("volume", "rm", *left)
 
     def compose(self, *words: str, check: bool = True) -> str:
         """Return the output of `docker compose`."""
