@@ -3,7 +3,7 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
@@ -19,6 +19,7 @@ from tools.bench.container import Container
 from tools.bench.lines import ResultFile
 from tools.bench.record import Record
 
+BUSY = next(cell for cell in all_cells() if cell.busy)
 CELLS = [cell for cell in all_cells() if cell.memory == "1g"][:3]
 VERSION = version("preflight-worker")
 File = ResultFile[Finding | Grid]
@@ -61,7 +62,7 @@ class Machine:
         rates = {"1 thread, float32, contiguous": 90.0, "2 threads, float32, contiguous": 100.0}
         return Grid(
             version=VERSION, date="2026-11-29", machine=self._name, processors=cell.processors,
-            workload=cell.workload, rates=rates, reference_s=0.002,
+            workload=cell.workload, busy=cell.busy, rates=rates, reference_s=0.002,
         )  # fmt: skip
 
 
@@ -84,9 +85,9 @@ class Still:
         return 0.002
 
 
-def measure(file: File, machine: Machine, runs: int = 1) -> None:
+def measure(file: File, machine: Machine, runs: int = 1, cells: Sequence[Cell] = CELLS) -> None:
     with file.measuring() as writer:
-        main.measure_cells(CELLS, machine, file, writer, lambda _: runs)
+        main.measure_cells(cells, machine, file, writer, lambda _: runs)
 
 
 def rendered(file: File) -> str:
@@ -116,6 +117,20 @@ def test_every_run_of_a_cell_stands_in_the_file_and_the_table(file: File) -> Non
     measure(file, Machine(), runs=3)
     assert [run.calibrated.measured_s for run in findings.runs_of(CELLS[0], findings.load(file).runs)] == [20, 21, 22]
     assert rendered(file).count("cnn, 60,032 samples") == 3
+
+
+def test_a_choice_is_judged_by_a_grid_with_the_same_neighbour(file: File) -> None:
+    """What is best alone is not what is best beside a busy process: one grid says nothing about the other."""
+    quiet = replace(BUSY, busy=False)
+    measure(file, Machine(), cells=[quiet])
+    with file.measuring() as writer:
+        writer.append(finding(BUSY))
+    busy = finding(BUSY)
+    assert findings.load(file).of_best(busy) is None
+    measure(file, Machine(), cells=[BUSY])
+    found = findings.load(file)
+    assert [(grid.busy, grid.processors) for grid in found.grids] == [(False, 0.5), (True, 0.5)]
+    assert found.of_best(busy) == 0.9
 
 
 def test_a_run_whose_process_was_killed_is_counted_and_holds_no_lock(file: File, tmp_path: Path) -> None:

@@ -131,15 +131,17 @@ class Grid:
     machine: str
     processors: float
     workload: str
+    busy: bool = False
+    """Whether a neighbour was there: two threads that are best alone are far from it there."""
     rates: dict[str, float]
     """Plan -> samples per second, means of blocks."""
     reference_s: float | None
     """Seconds of the reference workload while it was measured."""
 
     def is_of(self, finding: Finding) -> bool:
-        """Whether it has as many processors of the same kind, and the same model."""
-        mine = (self.processors, self.workload, kind_of(self.machine))
-        return mine == (finding.processors, finding.workload, kind_of(finding.machine))
+        """Whether it has as many processors of the same kind, the same model, and a neighbour where that has one."""
+        mine = (self.processors, self.workload, self.busy, kind_of(self.machine))
+        return mine == (finding.processors, finding.workload, finding.busy, kind_of(finding.machine))
 
 
 LINES: Final[TypeAdapter[Finding | Grid]] = TypeAdapter(Finding | Grid)

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from tools.bench.calibration.matrix import findings, tables
 from tools.bench.calibration.matrix.cells import MEMORY, WORKLOADS, Cell, chosen_cells
-from tools.bench.calibration.matrix.findings import FILE, Finding, Grid, Training, runs_of
+from tools.bench.calibration.matrix.findings import FILE, Finding, Grid, Matrix, Training, runs_of
 from tools.bench.calibration.matrix.grid import measure_grid
 from tools.bench.calibration.matrix.steadiness import Pulse
 from tools.bench.calibration.matrix.train import Place, train
@@ -79,21 +79,21 @@ def measure_cells(
 ) -> None:
     """Measure each cell as often as it is wanted, and a grid where there is none of this version; every run stays."""
     for cell in cells:
-        while True:
-            known = findings.load(file, newest_minor([version("preflight-worker")]))
-            done = runs_of(cell, known.runs)
-            if len(done) >= wanted(cell):
-                break
+        while len(done := runs_of(cell, _known(file).runs)) < wanted(cell):
             writer.begin(cell.name)
             found = measuring.run(cell, len(done))
             writer.append(found)
             print(_words(found, len(done) + 1), flush=True)
-            if cell.busy or found.calibrated.exit_code or any(grid.is_of(found) for grid in known.grids):
-                continue
+        trained = [run for run in done if not run.calibrated.exit_code]
+        if wanted(cell) and trained and not any(grid.is_of(trained[-1]) for grid in _known(file).grids):
             writer.begin(f"grid of {cell.name}")
             grid = measuring.grid(cell)
             if grid is not None:
                 writer.append(grid)
+
+
+def _known(file: ResultFile[Finding | Grid]) -> Matrix:
+    return findings.load(file, newest_minor([version("preflight-worker")]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +116,11 @@ class Measured:
 
     def grid(self, cell: Cell) -> Grid | None:
         """Measure the grid in a container."""
-        with container(cell.processors, MEMORY[cell.memory]) as box, Pulse(cell) as pulse:
+        with container(cell.processors, MEMORY[cell.memory]) as box, neighbours(int(cell.busy)), Pulse(cell) as pulse:
             rates = measure_grid(cell, box, self.place)
         return None if rates is None else Grid(
             version=self.record.version, date=self.record.date, machine=self.record.machine,
-            processors=cell.processors, workload=cell.workload, rates=rates, reference_s=pulse.mean(),
+            processors=cell.processors, workload=cell.workload, busy=cell.busy, rates=rates, reference_s=pulse.mean(),
         )  # fmt: skip
 
 
