@@ -94,7 +94,7 @@ audit: $(TOOLS)/.made  ## Check for known vulnerabilities in constraints.txt.
 bench job bench-calibration bench-page: export PYTHONPATH := tests
 
 BENCH ?=
-bench: $(VENV)/.bench $(CPU)/.made  ## Measure the figures of README.md and docs/benchmarks.md in three hours; BENCH="--minutes 30" a piece, the next call continues.
+bench: $(VENV)/.bench $(CPU)/.made  ## Measure the figures of README.md and docs/benchmarks.md in 3.5 hours; BENCH="--minutes 30" a piece, the next call continues.
 	$(BIN)/python -m tools.bench.measure $(BENCH)
 
 figures: $(VENV)/.dev  ## Write the tables of README.md and docs/ from tools/bench/results/.

@@ -63,11 +63,11 @@ def test_the_readme_shows_what_is_measured_with_its_version_and_the_rest_by_its_
     table.fill(record, file)
     record.write()
     shown = figures.render("<!-- figures: readme -->\n<!-- end of figures -->")
-    figure = "2.00 times alone, 10.00 times beside a busy process"
+    figure = "2.00 times as long alone, at least 10.00 times beside a busy process"
     assert f"| {figure} |  |  | [{VERSION}](docs/benchmarks.md#claim) |" in shown
     assert "recipe `fast`" not in shown
     headline = figures.render("<!-- figures: lead -->\n<!-- end of figures -->")
-    assert f"first of its kind: {figure}" in headline
+    assert f"the first time: {figure} ([{VERSION}](docs/benchmarks.md#claim))." in headline
     other = figures.render("<!-- figures: accuracy -->\n<!-- end of figures -->")
     assert "Not measured yet: `python -m tools.bench.measure accuracy` makes these figures." in other
 
@@ -125,5 +125,5 @@ def test_figures_are_refused_before_anything_is_measured_where_packages_are_miss
     assert "`make bench BENCH=PIECE` installs them" in capsys.readouterr().err
 
 
-def test_all_figures_take_three_hours_at_most() -> None:
-    assert sum(piece.minutes for piece in measure.PIECES) <= 180
+def test_all_figures_take_three_and_a_half_hours_as_is_said() -> None:
+    assert sum(piece.minutes for piece in measure.PIECES) <= 210
