@@ -240,6 +240,20 @@ def _wait_for_status(stack: Stack, job_id: str, status: str) -> None:
     wait_for(lambda: stack.state(job_id)["status"] == status, f"{job_id} to be {status}", within=60)
 
 
+def redis_restart(host: Host) -> Iterator[Row]:
+    """Kill Redis while a job trains and another one waits: both are trained, each once."""
+    with host.stack("restart", 1, "512m") as stack:
+        stack.compose("up", "-d")
+        stack.enqueue("trains", **{**SHORT, "epochs": 10})
+        stack.enqueue("waits", **SHORT)
+        _wait_for_status(stack, "trains", "running")
+        time.sleep(2)  # the file is synchronized once a second
+        stack.docker("restart", "-t", "0", stack.container("redis"))
+        attempts = [number(stack.ended(name)["attempt"]) for name in ("trains", "waits")]
+        found = ", ".join(f"{each:g}" for each in attempts)
+        yield Row("Redis killed while a job trains and one waits: attempts of each", found, "1, 1", found == "1, 1")
+
+
 def out_of_memory(host: Host) -> Iterator[Row]:
     """Run a job whose first batch does not fit; the container must live on, and the job with a smaller one."""
     with host.stack("memory", 1, "512m") as stack:
@@ -360,6 +374,7 @@ CHECKS: Final[Mapping[str, Check]] = {
         limits,
         full_speed,
         redeploy,
+        redis_restart,
         out_of_memory,
         scale,
         stopping,

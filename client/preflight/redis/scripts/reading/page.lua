@@ -2,6 +2,9 @@
 -- KEYS: the key   ARGV: cursor, page, most bytes of a name, most bytes of a hash's value
 -- Returns {next cursor, parts of an entry, name, score or value, name, score or value ...}; of a set, names alone.
 local kind = redis.call('TYPE', KEYS[1]).ok
+if kind == 'none' then
+  return {'0', '1'} -- without a scan: a user may scan keys of one type alone
+end
 local scans = {set = {'SSCAN', 'SREM', 1}, zset = {'ZSCAN', 'ZREM', 2}, hash = {'HSCAN', 'HDEL', 2}}
 local scan, remove, step = unpack(scans[kind] or {'SSCAN', 'SREM', 1})
 local page = redis.call(scan, KEYS[1], ARGV[1], 'COUNT', ARGV[2])
