@@ -117,7 +117,8 @@ def _readme() -> str:
         bound, verdict = (str(cells[column]) for column in shown.bound) if shown.bound else ("", "")
         link = f"[{record.version}]({_page_of(shown.benchmark)}#{shown.benchmark})"
         lines.append(f"| {shown.label} | {shown.figure.format(*cells)} | {bound} | {verdict} | {link} |")
-    machines = sorted({record.machine for record in records.values()})
+    parts = [part for record in records.values() for part in record.machine.split("; ")]
+    machines = sorted({re.sub(r" \(\d+ runs\)$", "", part) for part in parts})  # of a table that several made
     return "\n".join([*lines, "", f"Machines: {'; '.join(machines)}. What a row leaves out stands above its table."])
 
 
