@@ -84,10 +84,14 @@ class Reaper:
     def _observe_all(
         self, taken: Sequence[tuple[bytes, str]], dead_workers: frozenset[str]
     ) -> dict[tuple[bytes, str], LeaseObservation]:
-        """Observe jobs for `MAX_CHECK_SECONDS`, new ones first; the others keep their earlier observations."""
+        """Observe jobs for `MAX_CHECK_SECONDS`, new ones first; the others keep their earlier observations.
+
+        The last that was taken comes first: dead ones go to the front of the queue one by one.
+        """
         found: dict[tuple[bytes, str], LeaseObservation] = {}
         deadline = time.monotonic() + MAX_CHECK_SECONDS
-        for key in sorted(taken, key=self._was_observed):
+        newest_first = taken[::-1]
+        for key in sorted(newest_first, key=self._was_observed):
             if time.monotonic() < deadline:
                 found[key] = self._observe(*key, dead_workers)
             elif key in self._observed:

@@ -156,6 +156,15 @@ def test_a_dead_job_is_reclaimed_after_the_timeout(watch: Watch) -> None:
     assert watch.waiting == ["j", "x"]
 
 
+def test_jobs_that_die_together_wait_in_the_order_in_which_they_were_taken(watch: Watch) -> None:
+    for seconds, name in enumerate(("c", "a", "b")):
+        watch.running(name)
+        (entry,) = (each for each in watch.unsettled if each.startswith(name.encode()))
+        watch.raw.zincrby(watch.queue.started_job_registry.key, seconds, entry)  # the registry counts whole seconds
+    watch.observes(LEASE_TIMEOUT)
+    assert watch.waiting == ["c", "a", "b"]
+
+
 def test_a_job_whose_lease_is_renewed_is_left_alone(watch: Watch) -> None:
     _, fence = watch.running()
     watch.passes(10 * LEASE_TIMEOUT, lambda: fence.renew_lease(progressed=False))
