@@ -23,6 +23,7 @@ from preflight.cli.exit_codes import BAD_INPUT, FAILURE, INTERRUPTED
 from preflight.cli.interrupts import handle_hangup, raised_safely
 from preflight.contract.registry import nearest
 from preflight.errors import InvalidConfig, PreflightError
+from preflight.launch.nested import leave_outer_run
 from preflight.packages import NAMES, explain_hidden, how_to_install, is_worker_installed
 
 GROUP: Final = "preflight.commands"
@@ -67,6 +68,7 @@ class CommandGroup(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         """Run a command; `--debug` lets exceptions pass."""
         gc.set_threshold(COLLECTOR_THRESHOLD)
+        leave_outer_run(os.environ)
         try:
             return self._invoke(ctx)
         finally:

@@ -53,6 +53,8 @@ def block(findings: Findings, ended: Ended, said: Sequence[str] = (), *, is_over
 def _untouched(findings: Findings) -> str:
     if not findings.loaded_python:
         why = "no Python process loaded the tuner, as none was started, or with -I, -S, -E or env -i, which keep it out"
+    elif findings.is_nested and not findings.loaded_torch:
+        why = "preflight was started in it, which tunes its trainings and reports them itself"
     elif not findings.loaded_torch:
         why = "no Python process imported torch"
     else:

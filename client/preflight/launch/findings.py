@@ -7,6 +7,7 @@ from pathlib import Path
 
 from preflight.container.cgroups import Files
 from preflight.container.resources import Quota
+from preflight.launch.nested import NESTED
 from preflight.tuner.journal import Record, read_records
 
 Value = object
@@ -57,6 +58,8 @@ class Findings:
     loaded_python: bool
     loaded_torch: bool
     failures: tuple[str, ...]
+    is_nested: bool = False
+    """Whether a command of ours was among them, which tunes its trainings and reports them itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,7 @@ def read_findings(folder: Path) -> Findings:
         loaded_python=(folder / "python").exists(),
         loaded_torch=(folder / "torch").exists(),
         failures=tuple(failures),
+        is_nested=(folder / NESTED).exists(),
     )
 
 

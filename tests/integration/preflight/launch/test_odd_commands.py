@@ -46,6 +46,7 @@ while time.monotonic() < until:
 from torch._dynamo.utils import counters
 print("frames", counters["frames"]["total"] < 40)
 """
+NESTED = "preflight was started in it, which tunes its trainings and reports them itself"
 OTHER_TORCH = "PREFLIGHT_TEST_OTHER_PYTHON"
 """Interpreter of another environment, with another version of torch and none of our packages."""
 
@@ -67,6 +68,23 @@ def test_a_script_that_ends_before_its_first_step(program: str, code: int, why: 
     done = run([sys.executable, "-c", program])
     assert done.returncode == code
     assert done.stderr.splitlines()[-1] == f"preflight: the command ran untouched: {why}"
+
+
+def test_one_within_another_reports_the_training_and_the_outer_one_says_so(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TRAINS)
+    inner = [PREFLIGHT, "run", "--same-start", "--", sys.executable, str(script), "2"]
+    lines = run(inner).stderr.splitlines()
+    assert [" steps in " in line for line in lines].count(True) == 1
+    assert " steps in " in lines[0]
+    assert lines[-1] == f"preflight: the command ran untouched: {NESTED}"
+
+
+def test_a_training_of_ours_tunes_itself(tmp_path: Path) -> None:
+    job = [PREFLIGHT, "train", "--dataset", "digits", "--no-calibrate", "--epochs", "2"]
+    done = run(job, variables={"PREFLIGHT_ARTIFACT_DIR": str(tmp_path), "PREFLIGHT_CACHE_DIR": str(tmp_path)})
+    assert done.returncode == 0
+    assert done.stderr.splitlines()[-1] == f"preflight: the command ran untouched: {NESTED}"
 
 
 def test_a_training_that_becomes_a_daemon_is_told_as_far_as_it_is(tmp_path: Path) -> None:
