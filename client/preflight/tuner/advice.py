@@ -184,8 +184,9 @@ def _compiled(replay: Replay) -> Advice:
     began = time.perf_counter()
     replay.gradients(parts)
     took = time.perf_counter() - began
+    each = "" if len(compiled) == 1 else ", and the same for the other modules that the script calls"
     return Advice(
-        change="torch.compile", line="model = torch.compile(model)", ratio=replay.race(parts),
+        change="torch.compile", line=f"model = torch.compile(model){each}", ratio=replay.race(parts),
         note=f"the first step took {took:.0f} s",
     )  # fmt: skip
 
