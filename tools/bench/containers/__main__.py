@@ -6,10 +6,15 @@ import shutil
 import sys
 import time
 from pathlib import Path
+from typing import Final
 
-from tools.bench.containers.checks import CHECKS, Host, Row
+from tools.bench.containers.checks import SERVICES
+from tools.bench.containers.host import Host, Row
+from tools.bench.containers.images import IMAGES
 from tools.bench.containers.stack import ROOT, Docker, Failed
 from tools.bench.record import Record, judged, start
+
+CHECKS: Final = {check.__name__.replace("_", "-"): check for check in (*IMAGES, *SERVICES)}
 
 
 def main() -> int:

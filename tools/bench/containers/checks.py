@@ -1,4 +1,4 @@
-"""The checks: each yields its findings, with their bounds."""
+"""The checks of services: each yields its findings, with their bounds."""
 
 import http
 import re
@@ -6,21 +6,17 @@ import statistics
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from pydantic import JsonValue
 
-from tools.bench.containers.stack import ANSWER, IMAGE, ROOT, Answer, Docker, Failed, Stack, wait_for
+from tools.bench.containers.host import Check, Host, Row, number
+from tools.bench.containers.stack import ANSWER, IMAGE, ROOT, Answer, Failed, Stack, wait_for
 from tools.bench.record import samples
 from worker.cli.diagnosis.health import HEARTBEAT_TIMEOUT
 
-PORT: Final = 18_000
-"""Port of this host's loopback for the page of the stack under test."""
-LARGEST_IMAGE: Final = 1.2e9
-"""Most bytes of the image on disk."""
 UP_WITHIN: Final = 10.0
 """Seconds from `docker compose up` until a job is accepted."""
 CHECKPOINT_SECONDS: Final = 15.0
@@ -36,91 +32,6 @@ MIB: Final = {"512m": 512, "1g": 1024, "2g": 2048}
 FIXED: Final[Mapping[str, JsonValue]] = {"calibrate": False, "plan": {"threads": 1}}
 SHORT: Final[Mapping[str, JsonValue]] = {**FIXED, "model": "cnn", "validation_samples": 50_000, "epochs": 1}
 """A job that is mostly its start."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One finding; `good` is None where there is no bound."""
-
-    what: str
-    found: str
-    bound: str = ""
-    good: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """Container engine and data of the checks."""
-
-    docker: Docker
-    data: Path
-    """Directory with the four files of MNIST."""
-
-    def stack(self, name: str, cpus: float, memory: str) -> Stack:
-        """Return a separate stack."""
-        return Stack(self.docker, f"preflight-{name}", cpus=cpus, memory=memory, port=PORT)
-
-
-Check = Callable[[Host], Iterator[Row]]
-
-
-def number(value: JsonValue) -> float:
-    """Return a number of an answer."""
-    if not isinstance(value, int | float):
-        raise Failed(f"{value!r} is no number")
-    return float(value)
-
-
-def the_image(host: Host) -> Iterator[Row]:
-    """Yield the size of the image on a disk and as a registry sends it, and the versions in it."""
-    size = int(host.docker("image", "inspect", IMAGE, "--format", "{{.Size}}"))
-    yield Row("image on disk", f"{size / 1e6:,.0f} MB", f"{LARGEST_IMAGE / 1e6:,.0f} MB", size <= LARGEST_IMAGE)
-    with tempfile.TemporaryDirectory(prefix="preflight-image-", dir=ROOT / "build") as name:
-        saved = Path(name) / "image.tar"
-        host.docker("save", "-o", str(saved), IMAGE)
-        packed = _gzipped(saved)
-    yield Row("image compressed", f"{packed / 1e6:,.0f} MB")
-    versions = host.docker("run", "--rm", "--entrypoint", "python", IMAGE, "-c", VERSIONS)
-    yield Row("in it", versions)
-
-
-VERSIONS: Final = """
-from importlib.metadata import PackageNotFoundError, version
-def of(name):
-    try: return f"{name} {version(name)}"
-    except PackageNotFoundError: return f"no {name}"
-print(", ".join(map(of, ("torch", "torchvision", "numpy", "fastapi", "s3fs"))))
-"""
-
-
-def _gzipped(path: Path) -> int:
-    import zlib
-
-    packer, packed = zlib.compressobj(level=6, wbits=31), 0
-    with path.open("rb") as file:
-        while block := file.read(1 << 22):
-            packed += len(packer.compress(block))
-    return packed + len(packer.flush())
-
-
-def a_code_change(host: Host) -> Iterator[Row]:
-    """Yield the time of building again after an edit of one module."""
-    module = ROOT / "worker" / "__init__.py"
-    text = module.read_bytes()
-    unchanged = _build_seconds(host)
-    try:
-        module.write_bytes(text + f"\n# {time.time()}\n".encode())
-        changed = _build_seconds(host)
-    finally:
-        module.write_bytes(text)
-    _build_seconds(host)
-    yield Row("building again after a change of code", f"{changed:.1f} s, of it {unchanged:.1f} s without any change")
-
-
-def _build_seconds(host: Host) -> float:
-    began = time.monotonic()
-    host.docker("compose", "build", "worker")
-    return time.monotonic() - began
 
 
 def limits(host: Host) -> Iterator[Row]:
@@ -368,19 +279,6 @@ def _half_downloaded(host: Host, directory: Path) -> Path:
     return target
 
 
-CHECKS: Final[Mapping[str, Check]] = {
-    check.__name__.replace("_", "-"): check
-    for check in (
-        the_image,
-        a_code_change,
-        limits,
-        full_speed,
-        redeploy,
-        redis_restart,
-        out_of_memory,
-        scale,
-        stopping,
-        silence,
-        refusals,
-    )
-}
+SERVICES: Final[Sequence[Check]] = (
+    limits, full_speed, redeploy, redis_restart, out_of_memory, scale, stopping, silence, refusals,
+)  # fmt: skip
