@@ -8,8 +8,7 @@ from typing import Final
 from preflight.container.interference import OTHERS
 from preflight.launch.findings import Findings, Process, describe_signal, fields, integer, number, text
 from preflight.numbers import MIB, duration, plural, predicted, rough_interval
-from preflight.tuner.journal import Record
-from preflight.tuner.settings import Settings
+from preflight.tuner.settings import Malloc, Settings
 
 NOTABLE: Final = 0.05
 """Least share of processors or periods that is worth a clause."""
@@ -105,7 +104,9 @@ def _speed(main: Process, did: str) -> str:
         return f"{how}: {ratio:.{digits}f}x ({low:.{digits}f}x to {high:.{digits}f}x) {whose} here"
     if not main.named("winner"):
         return f"{how}; too few steps to find something faster"
-    return f"{how}, {whose}: nothing that was tried is faster" if now.threads == own.threads else how
+    if now.threads != own.threads:
+        return how
+    return f"{did} with {own.describe()}, {whose}: nothing that was tried is faster"
 
 
 def _predicted(main: Process) -> str:
@@ -178,13 +179,8 @@ def settings_of(value: object) -> Settings | None:
     threads = integer(found.get("threads"))
     if threads is None:
         return None
-    malloc = found.get("malloc")
-    known: Record = {"tuned": "tuned", "default": "default"}
-    return Settings(
-        threads,
-        "tuned" if known.get(str(malloc)) == "tuned" else "default" if malloc == "default" else "untouched",
-        pinned=found.get("pinned") is True,
-    )
+    known: dict[str, Malloc] = {"default": "default", "tuned": "tuned"}
+    return Settings(threads, known.get(text(found.get("malloc")), "untouched"), pinned=found.get("pinned") is True)
 
 
 def describe_own(own: Settings | None, source: str) -> str:

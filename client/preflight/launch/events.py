@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TextIO
 
 from preflight.container.resources import detect
+from preflight.launch.block import settings_of
 from preflight.launch.findings import Process, fields, integer, number, read_findings, text
 from preflight.tuner.journal import Record
-from preflight.tuner.settings import Settings
 
 
 class EventLog:
@@ -119,5 +119,5 @@ def _plan(record: Record, process: Process) -> Record:
 
 
 def _malloc(record: Record) -> str:
-    malloc = fields(record.get("settings")).get("malloc")
-    return Settings(1, "tuned").describe().partition(" and ")[2] if malloc == "tuned" else ""
+    settings = settings_of(record.get("settings"))
+    return settings.describe_malloc() if settings else ""

@@ -36,9 +36,13 @@ class Settings:
 
     def describe(self) -> str:
         """Return the settings as words: 1 thread, tuned malloc."""
-        malloc = " and tuned malloc" if self.malloc == "tuned" else ""
+        malloc = f" and {self.describe_malloc()}" if self.malloc != "untouched" else ""
         pinned = f", pinned to {'1 processor' if self.threads == 1 else f'{self.threads} processors'}"
         return f"{describe_threads(self.threads)}{malloc}{pinned if self.pinned else ''}"
+
+    def describe_malloc(self) -> str:
+        """Return what was done to malloc; nothing where it is untouched."""
+        return {"untouched": "", "default": "fixed malloc thresholds", "tuned": "tuned malloc"}[self.malloc]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -258,31 +258,29 @@ class Tuning:
     def _race_malloc(self, base: Block) -> Steps[Block]:
         """Tune malloc, then race that against explicit defaults: the state before the first mallopt cannot be restored.
 
-        The gain is that over the block before; the race only says whether tuned malloc is slower than the defaults.
+        The gain is that over the block before, also that of the defaults: explicit ones are as large as glibc lets its
+        own grow, so that tensors stay in the heap which that state maps and page-faults again at each step.
         """
         share = self._around.memory_share()
         if share is not None and share > AMPLE:
             note = f"{share:.0%} of the memory limit are in use, more than {AMPLE:.0%}"
             self._report_trial("allocator", "skipped", replace(self.best, malloc="tuned"), None, note=note)
             return base
-        tuned = replace(self.best, malloc="tuned")
+        tuned, defaults = replace(self.best, malloc="tuned"), replace(self.best, malloc="default")
         base = yield from self._until_paid(tuned, base)
         before = yield from self._racer.block(self.best)
         after = yield from self._racer.block(tuned, expected=before.step)
-        outcome: Outcome = yield from self._racer.race(
-            tuned, replace(self.best, malloc="default"), after, must_prove=True
-        )
+        outcome: Outcome = yield from self._racer.race(tuned, defaults, after, must_prove=True)
         share = self._around.memory_share()
         is_slower = outcome.verdict == "won" or (share is not None and share > SHORT)
         gain = compared([(before.seconds, after.seconds)])
         self._report_trial("allocator", "lost" if is_slower else "won", tuned, after, ratio=gain)
-        if is_slower:
-            self.best = replace(self.best, malloc="default")
-            return outcome.challenger
         self.best = tuned
+        if is_slower:
+            self.best, gain = defaults, compared([(before.seconds, outcome.challenger.seconds)])
         if gain.ratio > LEAST_GAIN:
             self.gains.by_knob["allocator"] = gain
-        return outcome.best
+        return outcome.challenger if is_slower else outcome.best
 
     def _watch(self, base: Block, known: Known, wait: float) -> Steps[tuple[str, Block, bool]]:
         """Run until there is a reason for another race; return it, recent laps, and whether the counters show it."""

@@ -46,6 +46,11 @@ def test_what_was_gained_and_who_disturbed() -> None:
             {**SUMMARY, "gain": None, "settings": TWO},
             "2 threads, PyTorch's default: nothing that was tried",
         ),
+        (
+            {**SUMMARY, "gain": None, "settings": {**TWO, "malloc": "default"}},
+            "2 threads, PyTorch's default: nothing that was tried",
+        ),
+        ({**SUMMARY, "settings": {**TWO, "malloc": "default"}}, "2 threads and fixed malloc thresholds: 2.1x"),
         ({**SUMMARY, "others": 0.02}, "here; peak 612"),
     ],
 )

@@ -93,6 +93,17 @@ def test_malloc_stays_tuned_where_that_is_faster(malloc: float, kept: str) -> No
     assert ("allocator" in tuning.gains.by_knob) == (kept == "tuned")
 
 
+def test_fixed_thresholds_are_a_gain_of_their_own() -> None:
+    """Tensors stay in the heap with them, too; tuned malloc may be slower than that, and faster than before."""
+
+    def step_s(settings: Settings, now: float) -> float:
+        return by_threads(0.16, 0.1)(settings, now) * {"untouched": 1.3, "default": 1.0, "tuned": 1.15}[settings.malloc]
+
+    tuning = SimulatedTraining(step_s).run(OWN, 60)
+    assert tuning.best.malloc == "default"
+    assert tuning.gains.by_knob["allocator"].ratio == pytest.approx(1.3, abs=0.1)
+
+
 def test_malloc_is_left_alone_where_memory_is_short() -> None:
     machine = SimulatedTraining(by_threads(0.16, 0.1, malloc=0.8), memory=0.8)
     assert machine.run(OWN, 30).best.malloc == "untouched"
