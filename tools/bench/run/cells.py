@@ -1,6 +1,7 @@
 """Cells of the bench: a script under a CPU quota, quiet or next to other processes; and one turn of all variants."""
 
 import array
+import json
 import os
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
@@ -75,6 +76,8 @@ class Stretch:
     """Seconds of these."""
     rate: float
     """Steps a second of those that count."""
+    said: str = ""
+    """What `preflight run` said of it."""
 
     def seconds_for(self, steps: float) -> float:
         """Return the seconds in which a whole command makes so many steps, which are more than the early ones."""
@@ -106,7 +109,9 @@ def _run(cell: Cell, variant: str, lengths: Lengths) -> Stretch:
             fixed = ["--threads", threads, "--malloc", malloc]
         script = str(SCRIPTS / f"{cell.script}.py")
         command = [sys.executable, str(RECORDED), str(ends_file), str(seconds), script, *fixed]
-        under = [PREFLIGHT, "run", "--quiet", "--same-start", "--"] if variant == TUNED else []
+        report = Path(folder) / "report"
+        tuning = [PREFLIGHT, "run", "--quiet", "--json", str(report), "--same-start", "--"]
+        under = tuning if variant == TUNED else []
         stop = threading.Event()
         if leaves:
             threading.Thread(target=_leave, args=(busy, begun, lengths.after, stop), daemon=True).start()
@@ -119,7 +124,8 @@ def _run(cell: Cell, variant: str, lengths: Lengths) -> Stretch:
         if done.returncode:
             raise SystemExit(f"{cell.script} failed: {done.stderr.decode(errors='replace')[-2000:]}")
         ends = array.array("d", ends_file.read_bytes())
-    return stretch_of(ends, launched, out)
+        said = str(json.loads(report.read_text())["text"]) if variant == TUNED else ""
+    return replace(stretch_of(ends, launched, out), said=said)
 
 
 def stretch_of(ends: Sequence[float], launched: float, out: float) -> Stretch:
