@@ -6,9 +6,18 @@ from operator import itemgetter
 from typing import Final
 
 from preflight.container.interference import OTHERS
-from preflight.launch.findings import Findings, Process, describe_signal, fields, integer, number, text
+from preflight.launch.findings import (
+    Findings,
+    Process,
+    describe_signal,
+    fields,
+    integer,
+    number,
+    settings_of,
+    text,
+)
 from preflight.numbers import MIB, duration, plural, predicted, rough_interval
-from preflight.tuner.settings import Malloc, Settings
+from preflight.tuner.settings import Settings
 
 NOTABLE: Final = 0.05
 """Least share of processors or periods that is worth a clause."""
@@ -171,16 +180,6 @@ def _fitting(main: Process | None) -> str:
         return "give the container more memory, or make the batch smaller"
     fixed = f"{(base + state) / MIB:,.0f} MiB for the program, weights and optimizer"
     return f"batches of {batch // 2} samples instead of {batch} take half of the memory beyond {fixed}"
-
-
-def settings_of(value: object) -> Settings | None:
-    """Return the settings in a record."""
-    found = fields(value)
-    threads = integer(found.get("threads"))
-    if threads is None:
-        return None
-    known: dict[str, Malloc] = {"default": "default", "tuned": "tuned"}
-    return Settings(threads, known.get(text(found.get("malloc")), "untouched"), pinned=found.get("pinned") is True)
 
 
 def describe_own(own: Settings | None, source: str) -> str:

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from preflight.container.resources import detect
-from preflight.launch.block import settings_of
-from preflight.launch.findings import Process, fields, integer, number, read_findings, text
+from preflight.launch.findings import Process, fields, integer, number, read_findings, settings_of, text
 from preflight.tuner.journal import Record
 
 

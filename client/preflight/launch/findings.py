@@ -9,6 +9,7 @@ from preflight.container.cgroups import Files
 from preflight.container.resources import Quota
 from preflight.launch.nested import NESTED
 from preflight.tuner.journal import Record, read_records
+from preflight.tuner.settings import Malloc, Settings
 
 Value = object
 
@@ -126,3 +127,13 @@ def text(value: Value) -> str:
 def fields(value: Value) -> Record:
     """Return an object of a record; empty where it is none."""
     return value if isinstance(value, dict) else {}
+
+
+def settings_of(value: object) -> Settings | None:
+    """Return the settings in a record."""
+    found = fields(value)
+    threads = integer(found.get("threads"))
+    if threads is None:
+        return None
+    known: dict[str, Malloc] = {"default": "default", "tuned": "tuned"}
+    return Settings(threads, known.get(text(found.get("malloc")), "untouched"), pinned=found.get("pinned") is True)

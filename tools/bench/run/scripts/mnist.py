@@ -8,7 +8,7 @@ model = nn.Sequential(
     nn.Linear(9216, 128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, 10), nn.LogSoftmax(1),
 )  # fmt: skip
 optimizer = torch.optim.Adadelta(model.parameters())
-# Adadelta's mean squares of units that died become denormal after some 800 steps, which are slower from then on.
+# Adadelta's mean squares of units that died become denormal after some 800 steps, and steps slower from then on.
 torch.set_flush_denormal(True)
 images, labels = torch.randn(64, 1, 28, 28), torch.randint(0, 10, (64,))
 while True:
