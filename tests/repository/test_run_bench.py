@@ -54,6 +54,7 @@ def test_a_whole_command_counts_its_start_and_its_search() -> None:
 
 def test_the_table_has_all_cells_and_their_bounds(tmp_path: Path) -> None:
     table = render(Results([pair(9.8), pair(9.9), pair(10.0), pair(8.0, kind="1 neighbour")], [None]))
+    assert "Of 48 cells, 0 have the 5 pairs that the bounds are for, 2 fewer, 46 none yet." in table
     assert "1 more were begun and interrupted" in table
     assert "whole commands of 600 s whose interval is wholly below 0.98 of the plain one: 0 of 1 cells" in table
     assert "the first step comes 0.20 s later in the median (0.20 to 0.20 over cells); bound 0.3: reached" in table

@@ -21,7 +21,19 @@ from typing import Final
 
 from tools.bench.lines import Deadline, ResultFile
 from tools.bench.record import describe_machine
-from tools.bench.run.cells import GRID, KINDS, PLAIN, SCRIPTS, TUNED, Cell, Lengths, measure_turn
+from tools.bench.run.cells import (
+    BUSY_CPUS,
+    GRID,
+    KINDS,
+    PAIRS,
+    PLAIN,
+    QUIET_CPUS,
+    TUNED,
+    Cell,
+    Lengths,
+    all_cells,
+    measure_turn,
+)
 from tools.bench.run.pairs import PAIR, Pair, fixed_to_measure
 from tools.bench.run.table import render, write_into
 
@@ -36,13 +48,18 @@ def main(arguments: Sequence[str]) -> None:
         _print_table(arguments[1:])
         return
     asked = _parser().parse_args(arguments)
-    names = sorted(path.stem for path in SCRIPTS.glob("*.py"))
-    unknown = sorted(set(asked.scripts) - set(names))
+    names = {cell.script for cell in all_cells()}
+    unknown = set(asked.scripts) - names
     if unknown:
-        raise SystemExit(f"there is no script {', '.join(unknown)}; there are {', '.join(names)}")
+        raise SystemExit(f"there is no script {', '.join(sorted(unknown))}; there are {', '.join(sorted(names))}")
     lengths = Lengths(after=asked.after, counted=asked.counted, fixed_after=asked.fixed_after)
     scripts = asked.scripts or names
-    cells = [Cell(script, cpus, kind) for kind in asked.kinds for cpus in asked.cpus for script in scripts]
+    cells = [
+        cell for cell in all_cells()
+        if cell.script in scripts and cell.cpus in asked.cpus and cell.kind in asked.kinds
+    ]  # fmt: skip
+    if not cells:
+        raise SystemExit(f"with neighbours there are cells under {BUSY_CPUS:g} CPUs alone; leave out --cpus")
     _measure(cells, ResultFile(asked.results, PAIR), lengths, asked.pairs, Deadline.after(asked.minutes))
 
 
@@ -51,9 +68,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m tools.bench.run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("scripts", nargs="*", help="all without any")
-    parser.add_argument("--cpus", type=float, nargs="+", default=[2, 1, 0.5, 1.5])
-    parser.add_argument("--kinds", nargs="+", choices=[*KINDS], default=["quiet"])
-    parser.add_argument("--pairs", type=int, default=5, help="of each cell, those of earlier calls included")
+    parser.add_argument("--cpus", type=float, nargs="+", choices=QUIET_CPUS, default=QUIET_CPUS)
+    parser.add_argument("--kinds", nargs="+", choices=[*KINDS], default=[*KINDS])
+    parser.add_argument("--pairs", type=int, default=PAIRS, help="of each cell, those of earlier calls included")
     parser.add_argument("--minutes", type=float, default=55.0)
     parser.add_argument("--after", type=float, default=60.0)
     parser.add_argument("--counted", type=float, default=15.0)

@@ -34,6 +34,10 @@ KINDS: Final[dict[Kind, tuple[int, Mapping[str, str]]]] = {
 """Processes `while True: pass` outside of the container, and variables of an image. `1 leaves`: the neighbour ends
 after `after` seconds of steps, and what follows `LEFT` seconds later counts, against fixed settings without any."""
 LEFT: Final = 15.0
+QUIET_CPUS: Final = (2.0, 1.0, 0.5, 1.5)
+BUSY_CPUS: Final = 2.0
+PAIRS: Final = 5
+"""Pairs of a cell that the bounds are for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,13 @@ class Cell:
     script: str
     cpus: float
     kind: Kind
+
+
+def all_cells() -> list[Cell]:
+    """Return the cells that the bounds are for: each script quiet under all quotas, and the other kinds under one."""
+    places = [(kind, cpus) for kind in KINDS for cpus in (QUIET_CPUS if kind == "quiet" else (BUSY_CPUS,))]
+    names = sorted(path.stem for path in SCRIPTS.glob("*.py"))
+    return [Cell(name, cpus, kind) for kind, cpus in places for name in names]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Final
 from preflight.statistics import Comparison
 from tools.bench.lines import Results
 from tools.bench.record import judged
-from tools.bench.run.cells import PLAIN, TUNED, Cell
+from tools.bench.run.cells import PAIRS, PLAIN, TUNED, Cell, all_cells
 from tools.bench.run.pairs import WHOLE, Pair, best_fixed, ratio_to, whole_ratio
 
 BEGIN, END = "<!-- table: run -->", "<!-- end of table -->"
@@ -54,7 +54,7 @@ def render(results: Results[Pair]) -> str:
         "`preflight run`. Ratios: the median of the pairs with its 95 % interval; of one or two pairs, their range. "
         f"Whole: plain / tuned for the steps of {WHOLE:g} s, with start and search, computed from the same runs."
     )
-    bounds = [*_bounds(against), *_whole_bounds(whole, by_cell)]
+    bounds = [_measured(by_cell), *_bounds(against), *_whole_bounds(whole, by_cell)]
     return "\n".join([origin, "", HEAD, "|" + "---|" * (HEAD.count("|") - 1), *rows, "", *bounds])
 
 
@@ -70,6 +70,16 @@ def write_into(page: Path, table: str) -> None:
     if not begin or not end:
         raise SystemExit(f"{page} has no lines {BEGIN} and {END}; add them where the table belongs")
     page.write_text(f"{head}{begin}\n{table}\n{end}{tail}")
+
+
+def _measured(by_cell: dict[Cell, list[Pair]]) -> str:
+    wanted = all_cells()
+    counts = [len(by_cell.get(cell, ())) for cell in wanted]
+    whole, none = sum(count >= PAIRS for count in counts), counts.count(0)
+    return (
+        f"- Of {len(wanted)} cells, {whole} have the {PAIRS} pairs that the bounds are for, "
+        f"{len(wanted) - whole - none} fewer, {none} none yet."
+    )
 
 
 def _bounds(against: dict[Cell, Comparison]) -> list[str]:
