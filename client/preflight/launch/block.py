@@ -6,16 +6,7 @@ from operator import itemgetter
 from typing import Final
 
 from preflight.container.interference import OTHERS
-from preflight.launch.findings import (
-    Findings,
-    Process,
-    describe_signal,
-    fields,
-    integer,
-    number,
-    settings_of,
-    text,
-)
+from preflight.launch.findings import Findings, Process, describe_signal, fields, integer, number, settings_of, text
 from preflight.numbers import MIB, duration, plural, predicted, rough_interval
 from preflight.tuner.settings import Settings
 

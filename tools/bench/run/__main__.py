@@ -48,14 +48,15 @@ def main(arguments: Sequence[str]) -> None:
         _print_table(arguments[1:])
         return
     asked = _parser().parse_args(arguments)
-    names = {cell.script for cell in all_cells()}
+    every = all_cells()
+    names = {cell.script for cell in every}
     unknown = set(asked.scripts) - names
     if unknown:
         raise SystemExit(f"there is no script {', '.join(sorted(unknown))}; there are {', '.join(sorted(names))}")
     lengths = Lengths(after=asked.after, counted=asked.counted, fixed_after=asked.fixed_after)
     scripts = asked.scripts or names
     cells = [
-        cell for cell in all_cells()
+        cell for cell in every
         if cell.script in scripts and cell.cpus in asked.cpus and cell.kind in asked.kinds
     ]  # fmt: skip
     if not cells:
