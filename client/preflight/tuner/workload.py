@@ -6,10 +6,16 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import torch
+
+TRAINERS: Final = {
+    "transformers.trainer_callback": "TrainerState", "lightning.pytorch.trainer.trainer": "Trainer",
+    "pytorch_lightning.trainer.trainer": "Trainer",
+}  # fmt: skip
+"""Module -> its class whose instance knows how many optimizer steps are planned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +44,8 @@ def look_at(optimizer: "torch.optim.Optimizer") -> Workload:
     state = [value for values in optimizer.state.values() if isinstance(values, dict) for value in values.values()]
     sized = [*tensors, *(each.grad for each in tensors if each.grad is not None), *state]
     batch = workers = total = None
-    for found in _objects_of(("DataLoader", "TrainerState", "Trainer")):
+    trainers = [getattr(sys.modules.get(module), name, None) for module, name in TRAINERS.items()]
+    for found in _living(torch.utils.data.DataLoader, *(each for each in trainers if isinstance(each, type))):
         if isinstance(found, torch.utils.data.DataLoader):
             if batch is None or (found.batch_size or 0) > batch:
                 batch, workers = found.batch_size, found.num_workers
@@ -58,7 +65,7 @@ def find_loader() -> "torch.utils.data.DataLoader[object] | None":
     """Return the data loader with the largest batches of this process; None: there is none."""
     import torch
 
-    found = [each for each in _objects_of(("DataLoader",)) if isinstance(each, torch.utils.data.DataLoader)]
+    found = [each for each in _living(torch.utils.data.DataLoader) if isinstance(each, torch.utils.data.DataLoader)]
     return max(found, key=lambda each: each.batch_size or 0, default=None)
 
 
@@ -92,24 +99,23 @@ def is_compiled() -> bool:
         return False
 
 
-def _objects_of(names: tuple[str, ...]) -> list[object]:
-    """Return the living objects whose class has one of these names, or is derived from one that has."""
-    kinds: dict[type, bool] = {}
-    found: list[object] = []
-    for each in gc.get_objects():
-        kind = type(each)
-        if kind not in kinds:
-            kinds[kind] = any(base.__name__ in names for base in kind.__mro__)
-        if kinds[kind]:
-            found.append(each)
-    return found
+def _living(*classes: type) -> list[object]:
+    """Return the living instances of classes, and of those derived from them.
+
+    The collector finds who refers to their classes in a third of the time that a loop over all objects takes, of which
+    Transformers makes half a million.
+    """
+    kinds = {each for kind in classes for each in _with_derived(kind)}
+    return [each for each in gc.get_referrers(*kinds) if type(each) in kinds]
+
+
+def _with_derived(kind: type) -> set[type]:
+    derived: list[type] = type.__subclasses__(kind)
+    return {kind, *(each for nearer in derived for each in _with_derived(nearer))}
 
 
 def _planned_steps(trainer: object) -> int | None:
     """Return how many optimizer steps a trainer of Lightning or Transformers plans."""
-    module = type(trainer).__module__.partition(".")[0]
-    if module not in ("transformers", "lightning", "pytorch_lightning"):
-        return None
     planned = getattr(trainer, "max_steps", None)  # of transformers.TrainerState, and of Lightning where it was set
     if not isinstance(planned, int) or planned <= 0:
         planned = None

@@ -1,6 +1,8 @@
 """One forward pass of a training is kept and run again, with its gradients and samples; its objects are looked at."""
 
+import sys
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Final
 
 import pytest
@@ -84,8 +86,19 @@ def test_modules_without_most_of_the_parameters_are_not_kept() -> None:
     assert not kept([*modules, nn.Linear(100, 100)], loss_of)
 
 
-def test_a_trainer_that_cannot_say_its_steps_ends_nothing() -> None:
-    refuses = property(lambda _: 1 // 0)
-    trainer = type("Trainer", (), {"__module__": "lightning.pytorch", "estimated_stepping_batches": refuses})()
-    assert look_at(torch.optim.SGD([torch.zeros(1)])).total_steps is None
-    del trainer
+def test_a_trainer_that_cannot_say_its_steps_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Trainer:
+        estimated_stepping_batches = property(lambda _: 1 // 0)
+
+    class Derived(Trainer):
+        estimated_stepping_batches = property(lambda _: 70)
+
+    module = ModuleType("lightning.pytorch.trainer.trainer")
+    vars(module)["Trainer"] = Trainer
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    optimizer = torch.optim.SGD([torch.zeros(1)])
+    refuses = Trainer()
+    assert look_at(optimizer).total_steps is None
+    derived = Derived()
+    assert look_at(optimizer).total_steps == 70
+    del refuses, derived
