@@ -7,7 +7,6 @@ among what is installed.
 import json
 import sys
 from collections.abc import Collection
-from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -52,6 +51,8 @@ def _checkout() -> Path | None:
 
 def _installed() -> tuple[Path, ...]:
     """Return the folders of the installed worker: its site-packages, and its checkout where that is used in place."""
+    from importlib.metadata import PackageNotFoundError, distribution  # most commands do not ask for it
+
     try:
         worker = distribution(WORKER)
     except PackageNotFoundError:

@@ -12,8 +12,7 @@ import signal
 import sys
 from collections.abc import Collection
 from contextlib import suppress
-from importlib.metadata import EntryPoint, entry_points
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -21,10 +20,13 @@ from preflight.cli.arguments import quote
 from preflight.cli.commands import COMMANDS
 from preflight.cli.exit_codes import BAD_INPUT, FAILURE, INTERRUPTED
 from preflight.cli.interrupts import handle_hangup, raised_safely
-from preflight.contract.registry import nearest
+from preflight.contract.registry import entries, nearest
 from preflight.errors import InvalidConfig, PreflightError
 from preflight.launch.nested import leave_outer_run
 from preflight.packages import NAMES, explain_hidden, how_to_install, is_worker_installed
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP: Final = "preflight.commands"
 """Entry points of further commands: name of the command = click command."""
@@ -41,7 +43,7 @@ class CommandGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands that can be run here."""
         hides_worker = explain_hidden() is not None
-        for entry in entry_points(group=GROUP):
+        for entry in entries(GROUP):
             if entry.name not in self.commands and not (hides_worker and is_workers(entry)):
                 with suppress(InvalidConfig):
                     self.add_command(load_command(entry), entry.name)
@@ -117,7 +119,7 @@ def find_command(name: str, known: Collection[str]) -> click.Command | None:
     Raises:
         InvalidConfig: it cannot be imported, or the worker, which may have it, is not installed.
     """
-    for entry in entry_points(group=GROUP, name=name):
+    for entry in entries(GROUP, name):
         if is_workers(entry) and (hidden := explain_hidden()) is not None:
             raise InvalidConfig(hidden)
         return load_command(entry)
@@ -126,12 +128,12 @@ def find_command(name: str, known: Collection[str]) -> click.Command | None:
     raise InvalidConfig(f"{quote(name)} is not a command of the client{nearest(name, [*known])}; {ABSENT}")
 
 
-def is_workers(entry: EntryPoint) -> bool:
+def is_workers(entry: "EntryPoint") -> bool:
     """Whether a command is in one of the worker's packages, whose names applications have, too."""
     return entry.module.partition(".")[0] in NAMES
 
 
-def load_command(entry: EntryPoint) -> click.Command:
+def load_command(entry: "EntryPoint") -> click.Command:
     """Import a command; raises `InvalidConfig` where that is impossible."""
     try:
         found: object = entry.load()

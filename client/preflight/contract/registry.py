@@ -4,10 +4,12 @@ A job names an entry, never an import path: what is not installed under one of t
 """
 
 from difflib import get_close_matches
-from importlib.metadata import EntryPoint, entry_points
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from preflight.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
 
 DATASETS: Final = "preflight.datasets"
 MODELS: Final = "preflight.models"
@@ -15,9 +17,17 @@ RECIPE_MODELS: Final = "preflight.recipe_models"
 """Networks of recipes: found where no model is registered under their name, and never listed."""
 
 
+def entries(group: str, name: str | None = None) -> "EntryPoints":
+    """Return the entry points of `group`, or those of one name; it reads the metadata of all packages (5 ms)."""
+    from importlib.metadata import entry_points  # most commands need none, and it imports the whole of `email`
+
+    found = entry_points(group=group)
+    return found if name is None else found.select(name=name)
+
+
 def names(group: str) -> list[str]:
     """Return the registered names of `group`, sorted, without importing any of them."""
-    return sorted({entry.name for entry in entry_points(group=group)})
+    return sorted({entry.name for entry in entries(group)})
 
 
 def nearest(word: str, known: list[str]) -> str:
@@ -26,14 +36,13 @@ def nearest(word: str, known: list[str]) -> str:
     return f" (did you mean {found[0]!r}?)" if found else ""
 
 
-def find(group: str, name: str) -> EntryPoint | None:
+def find(group: str, name: str) -> "EntryPoint | None":
     """Return the entry point of `name` in `group`; for a model that is not registered, the network of a recipe."""
     groups = (group, RECIPE_MODELS) if group == MODELS else (group,)
-    # Takes some 5 ms: it reads the metadata of all packages.
-    return next((entry for each in groups for entry in entry_points(group=each, name=name)), None)
+    return next((entry for each in groups for entry in entries(each, name)), None)
 
 
-def require(group: str, field: str, name: str) -> EntryPoint:
+def require(group: str, field: str, name: str) -> "EntryPoint":
     """Return what `find` does; raises `InvalidConfig` for `field` where there is nothing."""
     found = find(group, name)
     if found is not None:

@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner
 from support.worker.command_line import assert_one_sentence, run
 
-from preflight.cli import app
 from preflight.cli.app import GROUP, CommandGroup, main
 from preflight.cli.commands import COMMANDS
 
@@ -23,7 +22,7 @@ def _others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Entry points of packages that nobody has: three are broken, `dump` and `jobs` are commands."""
     found = {**BROKEN, "dump": "preflight.cli.commands:watch", "jobs": "preflight.cli.commands:watch"}
     points = EntryPoints(EntryPoint(name, value, GROUP) for name, value in found.items())
-    monkeypatch.setattr(app, "entry_points", points.select)
+    monkeypatch.setattr("importlib.metadata.entry_points", points.select)
     monkeypatch.setattr(main, "commands", {command.name: command for command in COMMANDS})
 
 
