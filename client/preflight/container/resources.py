@@ -198,6 +198,27 @@ class Quota(NamedTuple):
     period_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Throttling:
+    """Periods of a quota, from cpu.stat (sched-bwc.rst)."""
+
+    periods: int = 0
+    throttled: int = 0
+
+    @classmethod
+    def read(cls, quota: Quota | None) -> "Throttling":
+        """Return the counters of a quota's cgroup; zeros without one."""
+        if quota is None:
+            return cls()
+        table = Files(Path("/")).table(quota.path.parent / "cpu.stat")
+        return cls(table.get("nr_periods", 0), table.get("nr_throttled", 0))
+
+    def share_since(self, before: "Throttling") -> float:
+        """Return the share of the periods since then in which the quota was used up."""
+        periods = self.periods - before.periods
+        return (self.throttled - before.throttled) / periods if periods > 0 else 0.0
+
+
 def binding_quota(
     root: Path = Path("/"), *, affinity: frozenset[int] | None = None, shares: int = 1
 ) -> Quota | None:  # fmt: skip

@@ -1,13 +1,18 @@
-"""Text at the end of a command: the speed of its training, the gain of the tuning, and the effects of the container."""
+"""End of a command: the speed of its training, the gain of the tuning, and the effects of the container.
 
+The text for stderr, and the file of `--json`, which has the records, too.
+"""
+
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from operator import itemgetter
 from typing import Final
 
 from preflight.container.interference import OTHERS
 from preflight.launch.findings import Findings, Process, describe_signal, fields, integer, number, settings_of, text
 from preflight.numbers import MIB, duration, plural, predicted, rough_interval
+from preflight.tuner.journal import Record
 from preflight.tuner.settings import Settings
 
 NOTABLE: Final = 0.05
@@ -47,6 +52,16 @@ def block(findings: Findings, ended: Ended, said: Sequence[str] = (), *, is_over
         for each in findings.processes[:1] if each.is_alive and not is_over
     ]  # fmt: skip
     return "\n".join(f"preflight: {line}" for line in lines if line)
+
+
+def summary(command: Sequence[str], findings: Findings, ended: Ended, said: Sequence[str] = ()) -> str:
+    """Return the end of a command, the findings of its processes, and the sentences of the block, as JSON."""
+    found: Record = {
+        "type": "preflight.run.v1", "command": list(command), **asdict(ended),
+        "processes": [_process(each) for each in findings.processes],
+        "failures": list(findings.failures), "text": block(findings, ended, said),
+    }  # fmt: skip
+    return json.dumps(found, indent=1)
 
 
 def _untouched(findings: Findings) -> str:
@@ -178,3 +193,11 @@ def describe_own(own: Settings | None, source: str) -> str:
     if own is None:
         return "settings"
     return own.describe() if source == "script" else f"{source}={own.threads}"
+
+
+def _process(process: Process) -> Record:
+    known = ("trial", "winner", "adapted", "prediction", "checked", "note", "advice", "advised")
+    return {
+        "pid": process.pid, "start": process.start, "summary": process.summary,
+        "records": [record for record in process.records if record.get("what") in known],
+    }  # fmt: skip

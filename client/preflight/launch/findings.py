@@ -5,8 +5,6 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from preflight.container.cgroups import Files
-from preflight.container.resources import Quota
 from preflight.launch.nested import NESTED
 from preflight.tuner.journal import Record, read_records
 from preflight.tuner.settings import Malloc, Settings
@@ -61,27 +59,6 @@ class Findings:
     failures: tuple[str, ...]
     is_nested: bool = False
     """Whether a command of ours was among them, which tunes its trainings and reports them itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Throttling:
-    """Periods of a quota, from cpu.stat (sched-bwc.rst)."""
-
-    periods: int = 0
-    throttled: int = 0
-
-    @classmethod
-    def read(cls, quota: Quota | None) -> "Throttling":
-        """Return the counters of a quota's cgroup; zeros without one."""
-        if quota is None:
-            return cls()
-        table = Files(Path("/")).table(quota.path.parent / "cpu.stat")
-        return cls(table.get("nr_periods", 0), table.get("nr_throttled", 0))
-
-    def share_since(self, before: "Throttling") -> float:
-        """Return the share of the periods since then in which the quota was used up."""
-        periods = self.periods - before.periods
-        return (self.throttled - before.throttled) / periods if periods > 0 else 0.0
 
 
 def read_findings(folder: Path) -> Findings:

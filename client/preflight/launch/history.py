@@ -16,7 +16,7 @@ from typing import Final
 
 from preflight.container.resources import Resources
 from preflight.launch.findings import Findings, Process, fields, integer, number, text
-from preflight.launch.starts import LIBRARIES, Before, StartSetting, possible
+from preflight.launch.starts import LIBRARIES, Before, Start, StartSetting, possible
 from preflight.numbers import rough_interval
 from preflight.statistics import Comparison
 from preflight.tuner.journal import Record
@@ -59,33 +59,6 @@ class Workload:
     """Name of a dropped setting -> the reason."""
     tries: Record = field(default_factory=dict)
     """Name of a setting -> starts whose runs could not be compared."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """How a command is started."""
-
-    kept: tuple[StartSetting, ...] = ()
-    trial: StartSetting | None = None
-
-    @property
-    def settings(self) -> tuple[StartSetting, ...]:
-        """All settings of the start; a trial takes the place of the kept one of its kind."""
-        if self.trial is None:
-            return self.kept
-        return (*(each for each in self.kept if each.kind != self.trial.kind), self.trial)
-
-    def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment of the command."""
-        found = dict(variables)
-        for each in self.settings:
-            found |= each.variables
-        return found
-
-    @property
-    def interop(self) -> int | None:
-        """Inter-op threads; None: torch's default."""
-        return next((each.interop for each in self.settings if each.interop is not None), None)
 
 
 class History:

@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeVar
 
 from preflight.container.oom_kills import oom_kills
-from preflight.container.resources import MemoryUse, binding_quota
+from preflight.container.resources import MemoryUse, Throttling, binding_quota
 from preflight.launch.block import Ended, block
-from preflight.launch.findings import Throttling, read_findings
-from preflight.tuner.advice import ALIKE, COMPARED_STEP, cosine
+from preflight.launch.findings import read_findings
+from preflight.tuner.advice import ALIKE, cosine
+from preflight.tuner.journal import Options
 from preflight.tuner.micro_batches import MicroBatchTuner
-from preflight.tuner.training import Options
+from preflight.tuner.training import COMPARED_STEP
 
 if TYPE_CHECKING:
     import torch

@@ -1,6 +1,5 @@
 """`preflight run`: start any command; the PyTorch training in it is tuned to the container while it runs."""
 
-import json
 import os
 import shutil
 import sys
@@ -8,44 +7,26 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from preflight.config.directories import local_path
 from preflight.container.oom_kills import oom_kills
-from preflight.container.resources import binding_quota, detect
+from preflight.container.resources import Throttling, binding_quota, detect
 from preflight.launch import site
-from preflight.launch.block import Ended, block
 from preflight.launch.command import NOT_EXECUTABLE, NOT_FOUND, run_command
-from preflight.launch.events import EventLog
-from preflight.launch.findings import Findings, Process, Throttling, read_findings
-from preflight.launch.history import History, Start
 from preflight.launch.site.sitecustomize import VARIABLE
-from preflight.tuner.journal import Record
-from preflight.tuner.training import Options
+from preflight.launch.starts import Start
+from preflight.tuner.journal import Options
+
+if TYPE_CHECKING:
+    from preflight.launch.events import EventLog
+    from preflight.launch.history import History
 
 SITE: Final = Path(site.__file__).parent
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - where a container with a read-only root can be written
-
-
-def summary(command: Sequence[str], findings: Findings, ended: Ended, said: Sequence[str] = ()) -> Record:
-    """Return the end of a command, the findings of its processes, and the sentences of the block."""
-    return {
-        "type": "preflight.run.v1", "command": list(command), **asdict(ended),
-        "processes": [_process(each) for each in findings.processes],
-        "failures": list(findings.failures), "text": block(findings, ended, said),
-    }  # fmt: skip
-
-
-def _process(process: Process) -> Record:
-    known = ("trial", "winner", "adapted", "prediction", "checked", "note", "advice", "advised")
-    return {
-        "pid": process.pid, "start": process.start, "summary": process.summary,
-        "records": [record for record in process.records if record.get("what") in known],
-    }  # fmt: skip
 
 
 @click.command(
@@ -83,8 +64,7 @@ def run(steps: int | None, report: Path | None, command: tuple[str, ...], **flag
     )  # fmt: skip
     if folder is None:
         _say("preflight: the command ran untouched: no folder for temporary files can be written")
-    is_logged = flags["log"] and folder is not None and sys.stderr is not None  # closed
-    events = EventLog(folder, sys.stderr) if folder is not None and is_logged else None
+    events = _event_log(folder) if flags["log"] and folder is not None else None
     quota, kills, began = binding_quota(), oom_kills(), time.monotonic()
     throttling = Throttling.read(quota)
     try:
@@ -93,24 +73,32 @@ def run(steps: int | None, report: Path | None, command: tuple[str, ...], **flag
         _remove(folder)
         _say(f"preflight: {command[0]} cannot be started: {error.strerror}")
         raise SystemExit(NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE) from error
-    ended = Ended(
-        status=status, seconds=time.monotonic() - began, kills=max(0, oom_kills() - kills),
-        memory_limit=detect().memory_bytes, throttled=Throttling.read(quota).share_since(throttling),
-        quota=None if quota is None else float(quota.processors),
-    )  # fmt: skip
-    if folder is not None:
-        findings = read_findings(folder)
-        said = [] if history is None else history.learn(start, findings, status)
-        if findings.processes and not flags["advise"]:
-            said.append("bfloat16 was not tried: --advise")
-        if events is not None:
-            events.write_new()
-        if report is not None:
-            _write_report(report, json.dumps(summary(command, findings, ended, said), indent=1))
-        if not flags["quiet"]:
-            _say(block(findings, ended, said))
-        if not any(process.is_alive for process in findings.processes):
-            _remove(folder)
+    seconds = time.monotonic() - began
+    try:
+        # Imported here: the command would start later for what only its end needs.
+        from preflight.launch.block import Ended, block, summary
+        from preflight.launch.findings import read_findings
+
+        ended = Ended(
+            status=status, seconds=seconds, kills=max(0, oom_kills() - kills),
+            memory_limit=detect().memory_bytes, throttled=Throttling.read(quota).share_since(throttling),
+            quota=None if quota is None else float(quota.processors),
+        )  # fmt: skip
+        if folder is not None:
+            findings = read_findings(folder)
+            said = [] if history is None else history.learn(start, findings, status)
+            if findings.processes and not flags["advise"]:
+                said.append("bfloat16 was not tried: --advise")
+            if events is not None:
+                events.write_new()
+            if report is not None:
+                _write_report(report, summary(command, findings, ended, said))
+            if not flags["quiet"]:
+                _say(block(findings, ended, said))
+            if not any(process.is_alive for process in findings.processes):
+                _remove(folder)
+    except Exception as error:  # the command has ended, and its exit code counts
+        _say(f"preflight: what was found cannot be told ({type(error).__name__}: {error})")
     raise SystemExit(status)
 
 
@@ -128,8 +116,17 @@ def _say(text: str) -> None:
         click.echo(text, err=True)
 
 
-def _history(command: Sequence[str]) -> History | None:
+def _event_log(folder: Path) -> "EventLog | None":
+    """Return the log on stderr; None: that is closed."""
+    from preflight.launch.events import EventLog
+
+    return None if sys.stderr is None else EventLog(folder, sys.stderr)
+
+
+def _history(command: Sequence[str]) -> "History | None":
     """Return the history of earlier starts; None: there is no place for it, or no working directory."""
+    from preflight.launch.history import History
+
     with suppress(OSError, ValueError):
         folder = local_path(os.environ.get("PREFLIGHT_CACHE_DIR") or "~/.cache/preflight")
         return History(folder / "run", command, detect())

@@ -39,6 +39,33 @@ class StartSetting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """How a command is started."""
+
+    kept: tuple[StartSetting, ...] = ()
+    trial: StartSetting | None = None
+
+    @property
+    def settings(self) -> tuple[StartSetting, ...]:
+        """All settings of the start; a trial takes the place of the kept one of its kind."""
+        if self.trial is None:
+            return self.kept
+        return (*(each for each in self.kept if each.kind != self.trial.kind), self.trial)
+
+    def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of the command."""
+        found = dict(variables)
+        for each in self.settings:
+            found |= each.variables
+        return found
+
+    @property
+    def interop(self) -> int | None:
+        """Inter-op threads; None: torch's default."""
+        return next((each.interop for each in self.settings if each.interop is not None), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Before:
     """Findings of an earlier start of the same workload."""
 

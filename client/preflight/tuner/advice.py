@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 ALIKE: Final = 0.99
 """Least cosine of the gradients of two precisions, as in calibration."""
-COMPARED_STEP: Final = 8
-"""Step at which gradients are compared: at fresh weights the cosine is the seed's luck (docs/decisions.md)."""
 PAIRS: Final = 7
 """Batches that are fetched in each way."""
 COMPILERS: Final = ("g++", "clang++", "c++")

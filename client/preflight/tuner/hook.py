@@ -11,9 +11,9 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from .journal import Journal
+from .journal import Journal, Options
 from .laps import LapClock
-from .training import Imported, Options, Training
+from .training import Imported, Training
 
 if TYPE_CHECKING:
     import torch

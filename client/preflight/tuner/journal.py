@@ -1,11 +1,39 @@
-"""Journal: findings of a process that trains, one JSON object a line, for the command that started it."""
+"""Files between a command and the processes that train under it: options for them, and a journal of each.
+
+A journal has the findings of a process, one JSON object a line.
+"""
 
 import json
 import os
 import time
 from contextlib import suppress
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Options of the command."""
+
+    exact: bool = False
+    """Change nothing after the first step."""
+    steps: int | None = None
+    """Optimizer steps of the whole training."""
+    advise: bool = False
+    """Measure changes that would alter the result, after the last step."""
+    interop: int | None = None
+    """Inter-op threads that are set before the first forward pass, unless the script has set them; None: torch's."""
+
+    @classmethod
+    def read(cls, path: Path) -> "Options":
+        """Return the options in a file of JSON; the defaults where it cannot be read."""
+        with suppress(OSError, ValueError, TypeError):
+            return cls(**json.loads(path.read_text()))
+        return cls()
+
+    def write(self, path: Path) -> None:
+        """Write the options as `read` takes them."""
+        path.write_text(json.dumps(asdict(self)))
 
 
 class Journal:

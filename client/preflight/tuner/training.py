@@ -1,23 +1,19 @@
 """A training that is tuned: it takes laps, applies the settings of the tuning, and keeps the journal."""
 
 import fcntl
-import json
 import os
 import platform
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ..container.resources import status_sizes
 from ..statistics import mean_step, step_interval, typical
-from .advice import COMPARED_STEP, advise
-from .journal import Journal
+from .journal import Journal, Options
 from .laps import Lap
 from .race import Steps
-from .replay import Capture
 from .settings import Knobs, Settings, explain_fixed_malloc
 from .surroundings import Container
 from .tuning import Limits, Tuning
@@ -25,6 +21,8 @@ from .workload import Workload, explain_untunable, find_loader, is_compiled, loo
 
 if TYPE_CHECKING:
     import torch
+
+    from .replay import Capture
 
 THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """Variables by which a user chooses the number of threads."""
@@ -40,33 +38,10 @@ MOST_GROUPS: Final = 120
 """Most seconds of steps that are kept for that."""
 ARMED_LAPS: Final = 4
 """Laps after which the search for modules with the parameters ends."""
+COMPARED_STEP: Final = 8
+"""Step at which gradients are compared: at fresh weights the cosine is the seed's luck (docs/decisions.md)."""
 FIGHTS: Final = 2
 """Times that the script sets its threads again after a change, until they are left to it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """Options of the command."""
-
-    exact: bool = False
-    """Change nothing after the first step."""
-    steps: int | None = None
-    """Optimizer steps of the whole training."""
-    advise: bool = False
-    """Measure changes that would alter the result, after the last step."""
-    interop: int | None = None
-    """Inter-op threads that are set before the first forward pass, unless the script has set them; None: torch's."""
-
-    @classmethod
-    def read(cls, path: Path) -> "Options":
-        """Return the options in a file of JSON; the defaults where it cannot be read."""
-        with suppress(OSError, ValueError, TypeError):
-            return cls(**json.loads(path.read_text()))
-        return cls()
-
-    def write(self, path: Path) -> None:
-        """Write the options as `read` takes them."""
-        path.write_text(json.dumps(asdict(self)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,14 +95,9 @@ class Training:
         self._memory_peak = 0
         parameters = [each for group in optimizer.param_groups for each in group["params"]]
         is_advised = options.advise and explain_untunable(optimizer, variables) is None
-        self._capture = Capture(parameters) if is_advised else None
+        self._capture = _prepare_advice(parameters) if is_advised else None
         self._armed = 0
-        self._loader = None
-        if is_advised:
-            import concurrent.futures.process  # at the exit of a process, where compiling needs them, it is too late
-            import concurrent.futures.thread  # noqa: F401
-
-            self._loader = find_loader()
+        self._loader = find_loader() if is_advised else None
         self.steps = 1
         """Steps that were made so far; the first one is counted, but its beginning was not seen."""
 
@@ -184,7 +154,7 @@ class Training:
         if time.perf_counter() - self._told >= TELL_SECONDS:
             self.summarize(ended=False)
 
-    def _keep_sample(self, capture: Capture) -> None:
+    def _keep_sample(self, capture: "Capture") -> None:
         """Keep one forward pass of the next laps, for advice at the end."""
         self._armed += 1
         if self._armed > 1 and capture.finish():
@@ -201,6 +171,8 @@ class Training:
         capture, self._capture = self._capture, None
         if capture is None or not capture.parts:
             return
+        from .advice import advise
+
         began, steps = time.perf_counter(), sum(steps for steps, _ in self._spent.values())
         step_s = sum(seconds for _, seconds in self._spent.values()) / max(1, steps)
         used = self._container.memory_bytes() or 0
@@ -295,6 +267,16 @@ class Training:
         except OSError:
             return "another process of the same command trains, too"
         return None
+
+
+def _prepare_advice(parameters: "list[torch.Tensor]") -> "Capture":
+    """Keep a forward pass for advice; import what compiling needs, as the exit of a process is too late."""
+    import concurrent.futures.process
+    import concurrent.futures.thread  # noqa: F401
+
+    from .replay import Capture
+
+    return Capture(parameters)
 
 
 def find_source(variables: Mapping[str, str], threads: int, imported: int) -> str:

@@ -1,6 +1,7 @@
 """`preflight run` leaves a command as it is: exit status, signals, terminal, standard input, environment."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 from support.launching import PREFLIGHT, run
 from support.worker.terminals import Terminal
+
+import preflight
 
 COUNTS_INTERRUPTS = """
 import signal, sys, time
@@ -54,6 +57,25 @@ def test_a_report_that_cannot_be_written_leaves_exit_code_and_block(tmp_path: Pa
     assert done.returncode == 7
     assert "report.json cannot be written (No such file or directory); name another --json file" in done.stderr
     assert "preflight: the command ran untouched" in done.stderr
+
+
+def test_a_package_that_changes_meanwhile_leaves_the_exit_code(tmp_path: Path) -> None:
+    own = tmp_path / "preflight"
+    shutil.copytree(Path(preflight.__file__).parent, own, ignore=shutil.ignore_patterns("__pycache__"))
+    called = [sys.executable, "-c", "from preflight.cli.app import main; main()", "run", "--"]
+    command = ["sh", "-c", 'rm "$0"; exit 7', str(own / "launch" / "block.py")]
+    done = subprocess.run(
+        [*called, *command],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 7
+    expected = (
+        "preflight: what was found cannot be told (ModuleNotFoundError: No module named 'preflight.launch.block')"
+    )
+    assert done.stderr.strip() == expected
 
 
 @pytest.mark.parametrize(("option", "why"), [("-S", "no Python process"), ("-I", "no Python process"), ("-B", "torch")])

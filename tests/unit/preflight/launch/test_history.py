@@ -9,8 +9,8 @@ import pytest
 
 from preflight.container.resources import Resources
 from preflight.launch.findings import Findings, Process
-from preflight.launch.history import History, Start, program_of
-from preflight.launch.starts import Before, possible
+from preflight.launch.history import History, program_of
+from preflight.launch.starts import Before, Start, possible
 from preflight.tuner.journal import Record
 
 RESOURCES = Resources(
